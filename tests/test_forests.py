@@ -313,7 +313,7 @@ def test_a_useless_member_is_replaced(tmp_path):
     page = report(model, path=tmp_path / "report.html").read_text(encoding="utf-8")
     assert re.search(r"\bnan\b", page) is None
     [event] = [event for event in model.events_ if event.kind == "member"]
-    assert "a new tree begins in the place of tree 1. Its weight had fallen to -0.50" in str(event)
+    assert "tree 1 is replaced by a new one. Its weight had fallen to -0.50" in str(event)
     model.learn_many(frame[:1], y[:1])
     assert core.look().agreement[1] in (0, 1)  # only that row counts
     model.learn_many(frame, y)
@@ -466,7 +466,7 @@ def test_sparse_contributions_add_up():
     total = why.intercept + sum(why.contributions.values())
     assert total == pytest.approx(np.log(odds[True] / odds[False]))
     assert next(iter(why.contributions)) == "w3"
-    with pytest.raises(ValueError, match="only where features are not sparse"):
+    with pytest.raises(ValueError, match="no counterfactuals for sparse features"):
         model.counterfactual({"w3": 1})
 
 

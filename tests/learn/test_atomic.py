@@ -255,5 +255,5 @@ def test_who_waits_for_a_lock_gets_it_next(tmp_path):
 
 def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "fcntl", None)
-    with pytest.raises(OSError, match="as Linux and macOS have them"):
+    with pytest.raises(OSError, match="which exist on Linux and macOS"):
         locks.take_lock(tmp_path / "lock", "wait")

@@ -98,7 +98,7 @@ def test_names_of_metrics_that_collide_cost_no_more_than_others():
     ids=["long numbers", "long tuples", "long texts", "one tuple", "nested tuples"],
 )
 def test_keys_that_are_long_to_compare_count_more(keys):
-    with pytest.raises(ValueError, match="parts together"):
+    with pytest.raises(ValueError, match="parts in total"):
         check_keys(keys, "labels")
 
 

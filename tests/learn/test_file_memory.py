@@ -39,9 +39,7 @@ def test_a_manifest_takes_a_small_multiple_of_its_size(item):
     data = manifest('"a":[' + "".join(items) + "0]}")
     tracemalloc.start()
     try:
-        with pytest.raises(
-            ModelFileError, match=r"too many values for its|not a file of driftree's"
-        ):
+        with pytest.raises(ModelFileError, match=r"too many values for its|not a file of driftree"):
             container.from_bytes(data, KIND)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -61,7 +59,7 @@ def test_a_header_takes_a_small_multiple_of_its_size():
     header = manifest('"format":1}')[8:-1] + b"," + b"".join(entry % i for i in range(50_000))
     tracemalloc.start()
     try:
-        with pytest.raises(ModelFileError, match=r"not a file of driftree's|too many values"):
+        with pytest.raises(ModelFileError, match=r"not a file of driftree|too many values"):
             container.from_bytes(with_header(header[:-1] + b"}"), KIND)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -186,7 +184,7 @@ def test_more_than_there_is_is_an_error_of_the_file(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", CHILD, path], capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"{path}: the file takes 8.0 GiB, more than there is\n" * 2
+    assert done.stdout == f"{path}: the file takes 8.0 GiB, more than the memory available\n" * 2
 
 
 ENTRIES = {

@@ -364,7 +364,7 @@ def test_a_file_whose_labels_are_not_those_of_its_threshold_is_refused():
         models.unpack(contents, arrays, {type(model).__name__: type(model)})
     contents, arrays = models.pack(DynamicModelTreeClassifier().partial_fit(X, y))
     arrays = {**arrays, "seen.counts": np.ones(2)}
-    with pytest.raises(driftree.ModelFileError, match="only labels that are weighed"):
+    with pytest.raises(driftree.ModelFileError, match="label statistics need"):
         models.unpack(contents, arrays, {type(model).__name__: type(model)})
 
 

@@ -199,7 +199,7 @@ def test_an_error_in_the_first_rows_leaves_nothing():
     ("functions", "message"),
     [
         ({"loss": lambda y, p: p * np.nan}, "loss is nan"),
-        ({"loss": lambda y, p: -np.abs(p) - 1}, "loss is -.*never negative"),
+        ({"loss": lambda y, p: -np.abs(p) - 1}, "loss is -.*not negative"),
         ({"slope": lambda y, p: p + np.inf}, "slope is inf"),
         ({"curvature": lambda y, p: 0 * p}, "curvature is 0.0 .*above 0"),
         ({"slope": lambda y, p: np.ones(len(y) + 1)}, "slope of loss 'odd' must return one number"),

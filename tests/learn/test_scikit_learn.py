@@ -269,7 +269,7 @@ WRONG = {
     "width": ([[1.0]], ["a"], {}, "X has 1 features, but .* 2 features as input: give the same"),
     "short y": ([[1.0, 2.0], [3.0, 4.0]], ["a"], {}, "X has 2 rows, but y has 1 labels"),
     "no y": ([[1.0, 2.0]], None, {}, "target y is None"),
-    "None in y": ([[1.0, 2.0]], [None], {}, "label of row 0 is None; leave the row out"),
+    "None in y": ([[1.0, 2.0]], [None], {}, "label of row 0 is None; omit the row"),
     "list in y": ([[1.0, 2.0], [3.0, 4.0]], [[1], "a"], {}, r"row 0 holds \[1\].*not hashable"),
     "NaN in classes": ([[1.0, 2.0]], ["a"], {"classes": ["a", np.nan]}, "contains NaN"),
     "short weights": ([[1.0, 2.0]], ["a"], {"sample_weight": [1, 2]}, r"one number per row, 1 in"),

@@ -415,11 +415,11 @@ class Own(DynamicModelTreeClassifier):
 
 
 def test_what_would_be_lost_is_refused(tmp_path):
-    with pytest.raises(TypeError, match=r"does not hold a Own.*pickle can"):
+    with pytest.raises(TypeError, match=r"cannot hold a Own.*use pickle"):
         Own().save(tmp_path / "model.dmt")
     model = FIMTDDClassifier()
     model.note = "mine"
-    with pytest.raises(TypeError, match=r"no place for 'note'.*pickle can"):
+    with pytest.raises(TypeError, match=r"cannot hold 'note'.*use pickle"):
         model.save(tmp_path / "model.dmt")
     del model.note
     model.save(tmp_path / "model.dmt")
@@ -622,19 +622,19 @@ HOSTILE = {
     "labels counted": (
         MEASURED,
         lambda c, a: a.update({"seen.more": np.zeros(3)}),
-        "only labels that are weighed",
+        "label statistics need",
     ),
-    "a table less": (MEASURED, drop("history.mark.loss"), "'history.mark.loss' must be there"),
+    "a table less": (MEASURED, drop("history.mark.loss"), "'history.mark.loss' must exist"),
     "no samples": (MEASURED, drop("history.sample.step"), "that this engine does not know"),
     "another type": (
         MEASURED,
         lambda c, a: a.update({"node.left": a["node.left"] * 1.0}),
-        "'node.left' is of a wrong",
+        "'node.left' has a wrong",
     ),
     "a table": (
         MEASURED,
         lambda c, a: a.update({"node.left": a["node.left"][None]}),
-        "'node.left' is of a",
+        "'node.left' has a",
     ),
     "a candidate's feature": (PAPER, put("candidates.feature", 0, 3), "'candidates.feature' names"),
     "a candidate's value": (PAPER, put("candidates.value", 0, np.nan), "'candidates.value' must"),
@@ -669,18 +669,22 @@ HOSTILE = {
     "more levels": (MEASURED, tell(L, "levels", 2, list(range(33))), "the levels of feature"),
     "no history": (MEASURED, tell("history", None), "not part of such a model"),
     "a short log": (MEASURED, tell("history", "events", []), "not that of this tree|do not fit"),
-    "an event's node": (MEASURED, tell("history", "events", 0, "node", 5), "not there|the root"),
+    "an event's node": (
+        MEASURED,
+        tell("history", "events", 0, "node", 5),
+        "does not exist|the root",
+    ),
     "an event's kind": (MEASURED, tell("history", "events", 0, "kind", []), "one of the kinds"),
     "an event's step": (
         MEASURED,
         tell("history", "events", 0, "step", 2**52),
-        "event 0 is yet to come",
+        "event 0 is in the future",
     ),
     "an event's text": (MEASURED, tell("history", "events", 0, "gain", "x"), "must be a float"),
     "an event's rows": (
         MEASURED,
         tell("history", "events", 0, "n_rows", 1632),
-        "event 0 is yet to come",
+        "event 0 is in the future",
     ),
     "many events": (
         MEASURED,
@@ -691,9 +695,13 @@ HOSTILE = {
     "a late first step": (MEASURED, tell("history", "first_step", 2**50), "the first step must"),
     "a sample's node": (MEASURED, put("history.node.node", 0, 8), "do not fit the tree|cannot be"),
     "a sample's weights": (MEASURED, put("history.node.columns", 0, 2), "must have all weights"),
-    "a sample's feature": (MEASURED, put("history.entrant.feature", 0, 9), "features that are not"),
+    "a sample's feature": (
+        MEASURED,
+        put("history.entrant.feature", 0, 9),
+        "features that do not exist",
+    ),
     "a mark to come": (MEASURED, put("history.mark.clock", 0, 1e9), "a time in the future"),
-    "a mark nowhere": (MEASURED, put("history.mark.node", 0, 10**6), "nodes that cannot be"),
+    "a mark nowhere": (MEASURED, put("history.mark.node", 0, 10**6), "impossible nodes"),
     "no contents": (MEASURED, lambda c, a: c.clear(), "is not part of such a model"),
     "half the features": (MEASURED, tell("feature_names_in", ["a"]), "one name per feature"),
 }

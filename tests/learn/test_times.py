@@ -97,7 +97,7 @@ def test_a_row_of_which_nothing_is_known_warns_once(make):
         warnings.simplefilter("error")
         for x in ({}, {"age": None}, {"age": 1.0, "new": 2}, {"age": 1.0, "at": dt.date.today()}):
             model.predict_one(x)
-    with pytest.warns(InputWarning, match="it knows 'age', and they hold 'Age'") as caught:
+    with pytest.warns(InputWarning, match="it knows 'age', but they hold 'Age'") as caught:
         found = model.predict_one({"Age": 30.0})
     assert len(caught) == 1
     assert found == model.predict_one({}) == model.predict_one({"Age": 3.0})  # and not again

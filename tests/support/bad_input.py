@@ -178,7 +178,7 @@ CELLS = {
     ),
     "a list, a dict or another object in a cell": Case(
         [with_cell(cell) for cell in ([1, 2], {"a": 1}, {1}, object(), np.arange(2), print)],
-        words="column 'x1', row [02].* got .* of type .*: convert it .* or leave the column out",
+        words="column 'x1', row [02].* got .* of type .*: convert it .* or remove the column",
     ),
     "a constant feature": Case(
         [Sent(X=np.ones_like(X), columns=dict.fromkeys(NAMES, [1.0] * N_ROWS))]
@@ -232,7 +232,7 @@ BATCHES = {
     ),
     "10,000 features, Dynamic Model Tree": Case(
         [Sent(X=WIDE, columns=WIDE_COLUMNS, row=WIDE_ROW, y=["no", "yes"])],
-        words=r"X has 10000|would take \d\.\d GiB .* at most 2.0 GiB .*choose, hash or project",
+        words=r"X has 10000|would take \d\.\d GiB .* at most 2.0 GiB .*select, hash or project",
         models=("measured", "paper"),
     ),
     "10,000 features from the start, measured setting": Case(
@@ -257,7 +257,7 @@ BATCHES = {
     ),
     "`NaN` as a column name": Case(
         [Sent(columns=COLUMNS | {math.nan: COLUMNS["x0"]}, row=ROW | {math.nan: 1.0})],
-        words="a column is named nan: give it a name, or leave it out",
+        words="a column is named nan: give it a name, or remove it",
     ),
     "rows or columns of several lengths": Case(
         [Sent(X=[*X.tolist()[:5], [1.0]], columns=COLUMNS | {"x1": [1.0]})],
@@ -338,7 +338,7 @@ Y = {
             with_label(pd.NaT),
             with_label(None, np.ma.masked_array([0, 1] * 3, [0, 0, 1, 0, 0, 0])),
         ],
-        words="the label of row [02] is .*leave the row out, or give such rows a label",
+        words="the label of row [02] is .*omit the row, or give such rows a label",
     ),
     "labels of several types": Case(
         [

@@ -261,7 +261,7 @@ def _next_model(tree: Tree, node: int) -> list[str]:
     if best.added:
         what = f"A model in which {say_curves(curves, 'bends', 'bend')}"
     elif not best.removed:
-        what = f"A model that remembers about {best.memory:,.0f} rows"
+        what = f"A model that remembers some {best.memory:,.0f} rows"
     else:
         what = f"A model without the bends of {join_words([curve.feature for curve in curves])}"
     return [

@@ -1,8 +1,8 @@
 """Columns: arrays, data frames and rows to a float64 matrix, and what is new in them.
 
 The first value of a feature decides its kind: text or a boolean makes it categorical, a number
-numeric. Without a value, NaN counts as a number, and None decides nothing. NaN in the matrix means
-missing. Reading changes nothing: what is new is collected in `News`.
+numeric. Without a value, NaN counts as a number, and None leaves the type open. NaN in the matrix
+means missing. Reading changes nothing: what is new is collected in `News`.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from driftree.learn.vocabulary import Vocabulary
 
 LEVEL_NAMES = ("last y", "last 3 y", "last 20 y")
-"""Features of a regressor that follows its target: what y was last, and on average lately."""
+"""Features of a regressor that follows its target: the last y, and recent means."""
 LOG_LEVEL_NAMES = tuple(f"log(1 + {name})" for name in LEVEL_NAMES)
-"""The same where the logarithm of y is predicted."""
+"""The same with a log link."""
 
 
 def level_names(engine: _TreeEngine) -> tuple[str, ...]:
-    """Return the names of the features that are the recent level of the target: the first ones."""
+    """Return the names of the features for recent targets, which are the first ones."""
     if not engine.has_level:
         return ()
     return LOG_LEVEL_NAMES if engine.has_log_link else LEVEL_NAMES
 
 
 MOST_LEVEL_ROWS = 20
-"""Rows of a call that learns for which the level before it is told: it is old for the last."""
+"""Rows of a call that learns with the level from before it; it would be out of date for more."""
 NUMBER_TYPES = frozenset({float, int, bool, np.float64, type(None)})
 
 
@@ -58,7 +58,7 @@ class Column(NamedTuple):
     is_category: bool = False  # the data frame says so
 
     def parts(self, known: Container[Hashable]) -> list[Column]:
-        """Return the features that it is: those of a time are its parts."""
+        """Return its features: for a time, the parts."""
         if self.name in known or not holds_times(self.values):
             return [self]
         parts = split_times(self.name, self.values)
@@ -70,12 +70,12 @@ class Column(NamedTuple):
 
 @dataclass(slots=True)
 class News:
-    """What must be registered before a batch may be learnt."""
+    """New names, levels and missing values, which must be registered before a batch is learnt."""
 
     features: list[tuple[Hashable, bool, bool]] = field(default_factory=list)
     """Name, whether its values are categories, whether they are inputs themselves."""
     categorical: list[int] = field(default_factory=list)
-    """Features that turn out to be categorical, after they were always missing."""
+    """Features that turn out to be categorical, after being always missing."""
     levels: list[tuple[int, Hashable]] = field(default_factory=list)
     shared: list[int] = field(default_factory=list)
     """Features with more levels than there are codes."""
@@ -83,18 +83,18 @@ class News:
 
     @property
     def n_text(self) -> int:
-        """Bytes of new names and levels in a file; names count twice, for scikit-learn's copy."""
+        """Bytes of new names and levels in a file; names count twice (scikit-learn has a copy)."""
         names = text_bytes(name for name, *_ in self.features)
         return 2 * names + text_bytes(level for _, level in self.levels)
 
     @property
     def brings_columns(self) -> bool:
-        """Whether the models will have more inputs."""
+        """Whether it adds inputs to the models."""
         return bool(self.features or self.levels or self.shared or self.missing)
 
     @property
     def brings_words(self) -> bool:
-        """Whether there are new names or levels."""
+        """Whether it adds names or levels."""
         return bool(self.features or self.levels or self.categorical)
 
 
@@ -104,16 +104,16 @@ class Batch(NamedTuple):
     matrix: NDArray[np.float64]
     news: News
     sparse: SparseRows | None = None
-    """What the rows hold of sparse features."""
+    """The sparse features of the rows."""
 
     @property
     def rows(self) -> tuple[NDArray[np.float64], SparseRows | None]:
-        """The rows as the kernels take them."""
+        """The rows as input for the kernels."""
         return self.matrix, self.sparse
 
 
 def start_matrix(engine: _TreeEngine, n_rows: int, *, learning: bool) -> NDArray[np.float64]:
-    """Return rows that hold nothing yet but the level, where that is not too old to learn with."""
+    """Return an empty matrix, with the level of the target if it is recent enough."""
     matrix = np.tile(engine.absent, (n_rows, 1))
     if learning and n_rows > MOST_LEVEL_ROWS:
         matrix[:, : len(level_names(engine))] = math.nan
@@ -129,7 +129,7 @@ class ColumnReader:
     known : Vocabulary
         Names and levels seen so far.
     engine : Engine or FimtddEngine
-        Which features have a column "is missing", and which never had a value.
+        Has the indicators of missing values, and the features without any value so far.
     indicators : bool
         Whether every level gets its own 0/1 input.
     learning : bool
@@ -208,11 +208,9 @@ class ColumnReader:
                 continue
             text = is_text(column.values)
             if text is None or not self.learning:
-                continue  # its first value will decide its kind
+                continue  # its first value will decide its type
             if column.name != column.name:  # NaN would be new in every row
-                raise ValueError(
-                    f"a column is named {column.name!r}: give it a name, or leave it out"
-                )
+                raise ValueError(f"a column is named {column.name!r}: give it a name, or remove it")
             is_category = text or column.is_category or column.name in self.declared
             has_levels = text or (is_category and self.indicators)
             has_value = not (has_levels and self.indicators)
@@ -238,7 +236,7 @@ class ColumnReader:
         return self._codes(news, j, codes, column)
 
     def _is_first_text(self, j: int, column: Column) -> bool:
-        """Tell whether a numeric feature that was always missing turns out to be categorical."""
+        """Return whether a numeric feature that was always missing turns out to be categorical."""
         is_category = column.is_category or is_text(column.values)
         return bool(is_category) and self.engine.scale_weight[j] == 0
 
@@ -280,9 +278,9 @@ class ColumnReader:
 
 # ---------------------------------------------------------------------- cells
 def is_text(cells: NDArray[np.float64] | list[Any]) -> bool | None:
-    """Tell text and booleans from numbers by the first value.
+    """Return whether the first value is text or a boolean, rather than a number.
 
-    Without one, NaN counts as a number, and None decides nothing.
+    Without a value, NaN counts as a number, and None leaves it open.
 
     Examples
     --------
@@ -328,8 +326,8 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
             if not is_missing(cell):
                 raise TypeError(
                     f"column {name!r}, row {row_of(i, rows)}: a value argument must be a string or "
-                    f"a real number, got {shown(cell)} of type {type(cell).__name__!r}: convert it "
-                    "(dates to days since some day, for example), or leave the column out"
+                    f"a real number, got {shown(cell)} of type {type(cell).__name__!r}: convert "
+                    "it (dates to days since some day, for example), or remove the column"
                 ) from None
     return numbers
 
@@ -353,7 +351,7 @@ def to_numpy(data: Any) -> NDArray[np.float64]:
 
 
 def _plain_cells(array: NDArray[Any]) -> NDArray[Any] | list[Any]:
-    """Return numbers as float64, times as they are, and all else as Python's values."""
+    """Return numbers as float64, times unchanged, and everything else as Python objects."""
     if array.dtype.kind in "fiu":
         return array.astype(np.float64)
     return array if array.dtype.kind == "M" else array.tolist()

@@ -1,8 +1,8 @@
-"""Drifts: alarms that the rule behind the rows has changed; where, since when, with what inputs.
+"""Drifts: alarms that the rule behind the rows has changed; where, since when, with which inputs.
 
-The kernels keep a few rows and notice that the tree would lose more on them now than it did
-(`watch.hpp`). Here these rows are asked which branch it is, and those before and after are compared
-feature by feature.
+The kernels keep a few rows and detect that their loss would now be larger than it was
+(`watch.hpp`). Here the branch is located by these rows, and those before and after are compared by
+feature.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from driftree.learn.constants import WatchConstants
     from driftree.learn.nodes import TreeNodes
 
-MOST_OF_IT = 0.9  # of the excess: a branch that has so much is where the drift is
-LEAST_ROWS = 20  # on either side, of which something is said
-CHANCE = 1e-2  # that any input of a drift is named although it has not changed
+MOST_OF_IT = 0.9  # share of the excess that the branch of a drift must hold
+LEAST_ROWS = 20  # on either side, for a comparison
+CHANCE = 1e-2  # that an unchanged input is named
 
 
 @dataclass(frozen=True, slots=True)
 class InputChange:
-    """An input whose values were others after a drift than before; `str` says it.
+    """An input whose distribution changed with a drift; `str` describes it.
 
     Attributes
     ----------
@@ -79,17 +79,17 @@ class Drift:
     since : int
         Row of the last check without evidence for it: the drift began about then, or soon after.
     excess : float
-        Nats per row that the present tree would lose on the rows before, beyond what was lost when
-        they came. Each row counts for at most 4, either way.
+        Loss per row of the present tree on earlier rows, minus their loss on arrival, in nats. Each
+        row counts for at most 4 nats, either way.
     loss_before, loss_since : float
-        Mean loss of the rows kept, when they came: until `since`, and after it. A tree that adapts
-        fast hardly loses more. NaN if no rows were kept.
+        Mean loss of the kept rows on arrival: until `since`, and after it. They hardly differ if
+        the tree adapts fast. NaN if no rows were kept.
     path : tuple of Condition
         The smallest branch of the present tree that has 90 % of the excess; empty: all rows.
     share : float
         Share of the rows before that reach this branch.
     inputs : tuple of InputChange
-        Inputs whose values changed, too; none: only what they mean.
+        Inputs whose distribution changed, too; empty if only their relation to the target did.
     """
 
     n_rows: int
@@ -102,7 +102,7 @@ class Drift:
     inputs: tuple[InputChange, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures, and the sentence as `why`, for JSON; what is not known is None."""
+        """Return the figures, and the sentence as `why`, for JSON; None is unknown."""
         figures = {
             name: value if math.isfinite(value := getattr(self, name)) else None
             for name in ("n_rows", "since", "excess", "loss_before", "loss_since", "share")
@@ -123,8 +123,8 @@ class Drift:
 
 # ---------------------------------------------------------------------- what is known of an alarm
 def describe_drift(tree: TreeNodes, constants: WatchConstants) -> Drift:
-    """Return what is known of an alarm that the engine has raised."""
-    engine: Any = tree.engine  # of a tree that is watched
+    """Describe an alarm that the engine has raised."""
+    engine: Any = tree.engine  # of a tree that detects drift
     since = engine.watched_since
     X, targets, losses, came = engine.watched_rows()
     is_before = came <= since
@@ -150,7 +150,7 @@ def _mean(values: NDArray[np.float64]) -> float:
 def _find_branch(
     tree: TreeNodes, X: NDArray[np.float64], excess: NDArray[np.float64]
 ) -> tuple[int, float]:
-    """Return the lowest node that has most of the excess, and its share of the rows."""
+    """Return the lowest node with most of the excess, and its share of the rows."""
     if len(X) < LEAST_ROWS or excess.sum() <= 0:
         return 0, 1.0
     leaves = tree.engine.leaves(X)
@@ -179,7 +179,7 @@ def _find_branch(
 def changed_inputs(
     tree: TreeNodes, before: NDArray[np.float64], after: NDArray[np.float64]
 ) -> Iterator[InputChange]:
-    """Yield the inputs whose values are others after than before, each beyond chance."""
+    """Yield the inputs whose distribution changed significantly."""
     if min(len(before), len(after)) < LEAST_ROWS:
         return
     engine = tree.engine
@@ -207,7 +207,7 @@ def changed_inputs(
 def _compare_levels(
     old: NDArray[np.float64], new: NDArray[np.float64], chance: float
 ) -> Iterator[tuple[int, tuple[float, float]]]:
-    """Yield the codes whose shares differ, with these."""
+    """Yield the codes whose shares differ, and the shares."""
     codes = np.unique(np.concatenate([old, new]))
     for code in codes.tolist():
         shares = _compare_shares(old == code, new == code, chance / len(codes))
@@ -218,7 +218,7 @@ def _compare_levels(
 def _compare_shares(
     old: NDArray[np.bool_], new: NDArray[np.bool_], chance: float
 ) -> tuple[float, float] | None:
-    """Return two shares if they differ by more than chance (a pooled test, a row less clear)."""
+    """Return two shares if they differ significantly (pooled, with continuity correction)."""
     n, m = len(old), len(new)
     before, after = float(old.mean()), float(new.mean())
     pooled = (old.sum() + new.sum()) / (n + m)
@@ -230,7 +230,7 @@ def _compare_shares(
 
 
 def _ks_chance(old: NDArray[np.float64], new: NDArray[np.float64]) -> float:
-    """Return how probable a distance as large is, by Kolmogorov and Smirnov, of many rows."""
+    """Return the p-value of a Kolmogorov-Smirnov distance, for many rows."""
     values = np.sort(np.concatenate([old, new]))
     shares = [
         np.searchsorted(np.sort(part), values, side="right") / len(part) for part in (old, new)

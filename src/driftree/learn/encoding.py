@@ -1,6 +1,6 @@
-"""Encoding: from features and levels by name to a float64 matrix, and back to words.
+"""Encoding: from features and levels by name to a float64 matrix, and back to names.
 
-The encoder knows features by name and remembers the levels of categorical ones. It only reads;
+The encoder has the names of features and the levels of categorical ones. It only reads;
 `growth.commit` adds what is new in a batch to the engine.
 """
 
@@ -39,22 +39,22 @@ class Encoder:
     Parameters
     ----------
     row_face : RowFace or FimtddRowFace
-        It holds the vocabulary, which the encoder shares with the target: both change at once.
+        Holds the vocabulary, which encoder and target share: both change at once.
     engine : Engine or FimtddEngine
-        Where the columns are.
+        Holds the columns.
     categorical : iterable of names or positions, or None
         Features whose values are categories although they may be numbers.
     indicators : bool
         True: every level gets its own 0/1 input. False (the paper's setting): numbers stay numbers
         and strings become numbers in order of appearance; only the splits treat them as categories.
     sparse : SparseFeatures, optional
-        Reads all rows instead, if what they do not hold is 0. The features are then those that
-        have got a column.
+        Reads all rows instead, if absent features are 0. The encoder's features are then those with
+        a column.
 
     Attributes
     ----------
     known : Vocabulary
-        The vocabulary so far; its `names`, `levels`, `feature_names` and `display_names` are
+        The present vocabulary; its `names`, `levels`, `feature_names` and `display_names` are
         properties of the encoder, too.
     """
 
@@ -77,17 +77,17 @@ class Encoder:
     # ------------------------------------------------------------------ words
     @property
     def known(self) -> Vocabulary:
-        """The vocabulary so far."""
+        """The present vocabulary."""
         return self.row_face.known  # type: ignore[no-any-return]
 
     @property
     def names(self) -> dict[Hashable, int]:
-        """Feature names to places in the matrix."""
+        """Feature names to column indices."""
         return self.known.names
 
     @property
     def given_names(self) -> set[Hashable]:
-        """Names of the features that rows hold: all but those of the target's level."""
+        """Names of the features of rows: all except those for recent targets."""
         return self.known.names.keys() - {*level_names(self.engine)}
 
     @property
@@ -97,7 +97,7 @@ class Encoder:
 
     @property
     def feature_names(self) -> list[Hashable]:
-        """Feature names by place."""
+        """Feature names by index."""
         return self.known.feature_names
 
     @property
@@ -115,7 +115,7 @@ class Encoder:
         rows: Rows = None,
         is_first: bool = False,
     ) -> Batch:
-        """Read an array, a frame or columns; the order of a frame's columns does not matter.
+        """Read an array, a frame or columns; a frame's columns may have any order.
 
         Parameters
         ----------
@@ -128,7 +128,7 @@ class Encoder:
         rows : array of int, optional
             The rows that count; None is all of them.
         is_first : bool
-            Whether there are no other features than these; then `categorical` must name them.
+            Whether there are no other features; then all in `categorical` must be among these.
         """
         if self.sparse is not None:
             return self.sparse.read(X, names, learning=learning, rows=rows)
@@ -159,16 +159,16 @@ class Encoder:
         )
 
     def _check_own(self, names: Collection[Hashable]) -> None:
-        """Raise if rows have a feature that the model has of itself."""
+        """Raise if rows have a feature with the name of one of the model's own inputs."""
         for name in level_names(self.engine):
             if name in names:
                 raise ValueError(
-                    f"the rows have a feature {name!r}, which is what the model calls its own input"
-                    " for the level of the target: rename the feature, or give follow_target=False"
+                    f"the rows have a feature {name!r}, which is the name of the model's own "
+                    "input for recent targets: rename the feature, or give follow_target=False"
                 )
 
     def _check_known(self, names: Sequence[Hashable]) -> None:
-        """Warn, once, of rows that hold nothing that the model knows."""
+        """Warn, once, about rows without any known feature."""
         if not names or not self.given_names or self._has_warned:
             return
         known = {*self.names, *whole_names(self.names)}
@@ -176,15 +176,14 @@ class Encoder:
             self._has_warned = True
             given = [name for name in self.feature_names if name in self.given_names]
             warnings.warn(
-                f"the rows hold no feature that the model knows: it knows "
-                f"{list_names(given)}, and they hold {list_names(names)}. All of it "
-                "is taken as missing",
+                f"the rows hold no feature that the model knows: it knows {list_names(given)}, "
+                f"but they hold {list_names(names)}. All features count as missing",
                 InputWarning,
                 stacklevel=5,
             )
 
     def ready(self, X: NDArray[np.float64], *, learning: bool) -> NDArray[np.float64] | None:
-        """Return the matrix of an array whose columns are known and hold numbers, else None."""
+        """Return the matrix of an array with known, numeric columns, else None."""
         known, n_levels = self.known, len(level_names(self.engine))
         is_ready = (
             self.sparse is None
@@ -210,14 +209,15 @@ class Encoder:
         names = array_names(width)
         if self.given_names and known.names.keys().isdisjoint(names):
             raise ValueError(
-                f"the model knows its features by name ({list_names(self.feature_names)}), but the "
-                "array's columns have none: give a data frame, or dicts to learn_one, predict_one"
+                f"the model knows its features by name ({list_names(self.feature_names)}), but "
+                "the array's columns have no names: give a data frame, or dicts to learn_one and "
+                "predict_one"
             )
         return names
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of names and levels, for `growth.restore`, and of what is declared."""
+        """Return a copy of names and levels, for `growth.restore`, and of declared categories."""
         return {
             "names": dict(self.names),
             "levels": [None if codes is None else dict(codes) for codes in self.levels],
@@ -227,7 +227,7 @@ class Encoder:
 
     # ------------------------------------------------------------------ names
     def declared(self, names: Sequence[Hashable]) -> frozenset[Hashable]:
-        """Return those that `categorical` lists by name or position; a name takes precedence."""
+        """Return the names listed in `categorical`, by name or position; names take precedence."""
         found = self.categorical.intersection(names)
         return found.union(
             names[place]
@@ -248,7 +248,7 @@ class Encoder:
 
     # ------------------------------------------------------------------ in the user's words
     def level(self, feature: int, code: float) -> Hashable:
-        """Return the level that a code stands for."""
+        """Return the level with a code."""
         codes = self.levels[feature]
         if codes is None:
             return code
@@ -258,7 +258,7 @@ class Encoder:
     def condition(
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
-        """Say a split in the user's names and units."""
+        """Return a split in the user's names and units."""
         name = self.display_names[feature]
         if threshold == -math.inf:
             return Condition(name, "is missing", None, missing_passes=True)
@@ -269,7 +269,7 @@ class Encoder:
         return Condition(name, "<=", float(threshold), passes, self.digits(feature, threshold))
 
     def digits(self, feature: int, value: float) -> int:
-        """Return how many digits of a value matter: down to a hundredth of the scale."""
+        """Return the number of significant digits of a value: down to a hundredth of the scale."""
         scale = float(self.engine.scale_factor[feature])  # 0: it has never varied
         size = abs(value) * scale
         if not 0 < size < math.inf:

@@ -1,8 +1,8 @@
-"""Estimator: learning as every stream estimator of this library does it, whatever y means.
+"""Estimator: how all stream estimators of this library learn, for any kind of target.
 
 A call that learns is one pipeline. Everything is read and checked first, which changes nothing;
-then what is new is committed, and the rows are learnt in steps. The first step and what it brings
-come in one turn, so that whoever looks sees the model before the call or after a whole step.
+then new names are committed, and the rows are learnt in steps. The first step and its new names are
+under one lock, so that readers see the model before the call or after a whole step.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
     from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
-FEW = 5  # names that are enumerated
+FEW = 5  # names that are listed
 FIRST_ROWS = 10
-"""Dicts that may show that rows are sparse."""
+"""First dicts that may show that rows are sparse."""
 
 
 class Intake(NamedTuple):
-    """What a call brings to a tree, read and checked; nothing of it was learnt yet."""
+    """The input of a call, read and checked, before anything of it is learnt."""
 
     tree: LearningTree
     X: NDArray[np.float64]
     answers: Answers
     w: NDArray[np.float64]
     news: News
-    """What is new among the features."""
+    """New features, levels and missing values."""
     seen: Seen | None = None
-    """What scikit-learn wants to be remembered, if this is the first batch."""
+    """scikit-learn's attributes, if this is the first batch."""
     step_rows: int | None = None
-    """Rows of a step, at most; None is what the tree takes."""
+    """Largest number of rows of a step; None is the tree's own."""
     sparse: SparseRows | None = None
-    """What the rows hold of sparse features."""
+    """The sparse features of the rows."""
     judged: NDArray[np.float64] | None = None
-    """What each row counts for the threshold, if there is one to learn,"""
+    """Weight of each row for the threshold, if there is one,"""
     counts: list[float] | None = None
-    """and how often each label was seen after all of them, if these are weighed."""
+    """and the label counts after all of them, with class weights."""
 
     @classmethod
     def of(
@@ -73,7 +73,7 @@ class Intake(NamedTuple):
         seen: Seen | None = None,
         step_rows: int | None = None,
     ) -> Intake:
-        """Learn each row as often as its weight says, and that of its label."""
+        """Repeat each row by its weight and that of its label."""
         known, judged, counts = tree.target.imbalance, None, None
         if known is not None and known.weights is not None:
             labels = [*tree.target.label_list, *answers.new]
@@ -91,12 +91,12 @@ class Intake(NamedTuple):
 
 
 class StreamEstimator(LearntState):
-    """Learning, and finding leaves: all that does not depend on what y means."""
+    """Base of all estimators: learning, and everything else that does not depend on the target."""
 
     FIT_ROWS: int | None = None
-    """Rows that `fit` learns at a time; None is all of them."""
+    """Rows per step in `fit`; None is all of them."""
     n_jobs: int | None = None
-    """Threads that work on a batch; not a parameter of all, nor in old pickles."""
+    """Number of threads; not a parameter of all estimators, nor in old pickles."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
@@ -104,14 +104,14 @@ class StreamEstimator(LearntState):
         return tags
 
     def __str__(self) -> str:
-        """Say in three lines what a model is and knows."""
+        """Summarise the model in three lines."""
         if self._tree is None:
             return repr(self)
         return "\n".join((repr(self), self._tell_what(), self._tell_size()))
 
     @undisturbed
     def _tell_what(self) -> str:
-        """Say what is predicted, and from what."""
+        """Describe what is predicted, and from what."""
         tree = self._fitted
         names = sorted(tree.encoder.given_names, key=tree.encoder.names.__getitem__)
         what = "a number"
@@ -123,7 +123,7 @@ class StreamEstimator(LearntState):
         return f"Predicts {what} from {_count(n_names, 'feature')}{shown}."
 
     def _tell_size(self) -> str:
-        """Say how much was learnt, and how large the model is."""
+        """Describe how much was learnt, and the size of the model."""
         n_leaves, events = self.n_leaves_, getattr(self, "events_", [])
         words = f"{_count(self.n_rows_seen_, 'row')} learnt; {n_leaves} "
         words += "leaf" if n_leaves == 1 else "leaves"
@@ -150,8 +150,7 @@ class StreamEstimator(LearntState):
         Returns
         -------
         self
-            If anything in the input is wrong, an error is raised and the model is what it was
-            before.
+            If anything in the input is wrong, an error is raised and the model is unchanged.
         """
         with self._learning(), self._all_or_nothing():
             self._learn(self._read(X, y, sample_weight, is_first=True, afresh=True))
@@ -179,7 +178,7 @@ class StreamEstimator(LearntState):
         Parameters
         ----------
         x : dict
-            Feature names to values; what is absent, None or NaN is missing.
+            Feature names to values; absent keys, None and NaN are missing.
         y : hashable
             The label.
         w : float, default=1.0
@@ -191,20 +190,20 @@ class StreamEstimator(LearntState):
             if turn is None:
                 return
             if turn is not NotImplemented:
-                with turn:  # nobody looks between the row and the decisions
+                with turn:  # one lock for the row and the decisions
                     tree.decide()
                 return
         with self._learning():
             if tree is None or w != 1.0 or not _learn_weighed(tree, x, y):
-                self._learn(self._read_one(x, y, w))  # something is new, wrong or weighted
+                self._learn(self._read_one(x, y, w))  # something is new, invalid or weighted
 
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
-        """Learn a data frame (pandas, polars, pyarrow, ...); its columns may come and go.
+        """Learn a data frame (pandas, polars, pyarrow, ...), whose columns may vary between calls.
 
         Parameters
         ----------
         X : data frame or dict of columns
-            Columns are known by name, in any order.
+            Columns are matched by name, in any order.
         y : series or sequence
             Labels of any hashable type.
         w : sequence of float, optional
@@ -230,15 +229,15 @@ class StreamEstimator(LearntState):
         Parameters
         ----------
         X, y, sample_weight : any
-            As they were given.
+            As given.
         expected : sequence, optional
             Targets to expect.
         by_name : bool
-            River's rules: columns are known by name, and come and go.
+            River's rules: columns are matched by name, and may vary.
         is_first : bool
-            Whether these are the first rows that scikit-learn knows of.
+            Whether these are the first rows for scikit-learn's attributes.
         afresh : bool
-            Whether what was learnt before does not count.
+            Whether to ignore what was learnt before.
         """
         rows = read_rows(X) if by_name else check_rows(X, self, is_first=is_first)
         n_rows = len(rows.table)
@@ -272,10 +271,10 @@ class StreamEstimator(LearntState):
         tree = self._own_tree()
         if not len(weights.shares):
             return None
-        if hasattr(x, "items"):  # it is refused if it is not a dict
+        if hasattr(x, "items"):  # raises if it is not a dict
             x = split_row(x, tree.encoder.names)
         if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.given_names):
-            labels = tree.target.label_list  # all that is kept of the few rows so far
+            labels = tree.target.label_list  # everything that is kept of the few rows so far
             tree = self._own_tree(afresh=True, is_sparse=True)
             with tree.engine.writing():
                 growth.commit(tree, News(), labels)
@@ -284,7 +283,7 @@ class StreamEstimator(LearntState):
         return Intake.of(tree, batch, answers, weights)
 
     def _may_be_sparse(self, tree: LearningTree) -> bool:
-        """Tell whether the first dicts may still show that what is absent is 0."""
+        """Return whether the first dicts may still show that absent features are 0."""
         return (
             getattr(self, "_takes_sparse", False)
             and getattr(self, "absent", None) is None
@@ -294,7 +293,7 @@ class StreamEstimator(LearntState):
         )
 
     def _own_tree(self, *, afresh: bool = False, is_sparse: bool = False) -> LearningTree:
-        """Return the tree, or a new one; `_learn` keeps it when nothing can fail."""
+        """Return the tree, or a new one, which `_learn` stores once nothing can fail."""
         tree = None if afresh else self._manned_tree
         if tree is not None:
             return tree
@@ -304,7 +303,7 @@ class StreamEstimator(LearntState):
 
     @property
     def _manned_tree(self) -> LearningTree | None:
-        """The tree; its kernels know how many threads may work on a batch."""
+        """The tree, with the number of threads set."""
         tree = self._tree
         return None if tree is None else self._manned(tree)
 
@@ -323,7 +322,7 @@ class StreamEstimator(LearntState):
     def _whole(
         self, tree: LearningTree, n_rows: int, news: News
     ) -> contextlib.AbstractContextManager[None]:
-        """Return what undoes the steps of a call if one of them fails; mostly none can."""
+        """Return a context that undoes the steps of a call if one fails; mostly none can."""
         return contextlib.nullcontext()
 
     def _take_steps(
@@ -334,13 +333,13 @@ class StreamEstimator(LearntState):
         w: NDArray[np.float64],
         intake: Intake | None = None,
     ) -> None:
-        """Cut rows into steps and learn them; the first one brings what is new in a intake."""
+        """Cut rows into steps and learn them; the first step also commits what is new."""
         fresh, most = intake, None if intake is None else intake.step_rows
         sparse = None if intake is None else intake.sparse
         begin = None if sparse is None else sparse.begin
         start = 0
         while start < len(X):
-            with tree.engine.writing():  # nobody looks between the sums and the decisions
+            with tree.engine.writing():  # one lock for the sums and the decisions
                 if fresh is not None:
                     commit(tree, fresh)
                 size = tree.step_rows if most is None else min(most, tree.step_rows)
@@ -359,7 +358,7 @@ class StreamEstimator(LearntState):
                     tree.end_call()
 
     def _keep(self, tree: LearningTree, seen: Seen | None) -> None:
-        """Let a tree be the model's, while nobody looks at the one before it; all in one move."""
+        """Make a tree the model's tree, atomically."""
         before = self._tree
         if before is tree and seen is None:
             return
@@ -368,13 +367,13 @@ class StreamEstimator(LearntState):
                 self._tree = tree
                 return
             kept = {name: value for name, value in vars(self).items() if name not in SEEN}
-            self.__dict__ = kept | vars(seen) | {"_tree": tree}  # works or does nothing
+            self.__dict__ = kept | vars(seen) | {"_tree": tree}  # atomic
 
     @contextlib.contextmanager
     def _all_or_nothing(self, learnt: dict[str, Any] | None = None) -> Iterator[None]:
-        """Let the model be what it was if not all rows are learnt.
+        """Restore the model if not all rows are learnt.
 
-        `learnt` is its state if its tree learns some of them meanwhile, or else a new tree does.
+        `learnt` is its state if its own tree learns; otherwise a new tree does.
         """
         before = dict(self.__dict__)
         try:
@@ -390,7 +389,7 @@ class StreamEstimator(LearntState):
     def _ready(
         self, X: Any, tree: LearningTree | None, *, learning: bool = False
     ) -> NDArray[np.float64] | None:
-        """Return the matrix of an array that holds as many plain numbers as always, else None."""
+        """Return the matrix of a float64 array with the usual number of columns, else None."""
         known = self.__dict__
         is_plain = (
             type(X) is np.ndarray
@@ -403,7 +402,7 @@ class StreamEstimator(LearntState):
         return tree.encoder.ready(X, learning=learning) if is_plain and tree is not None else None
 
     def _learn_ready(self, X: Any, y: Any) -> bool:
-        """Learn arrays in which nothing is new, and say so; otherwise do nothing."""
+        """Learn arrays without anything new and return True; otherwise do nothing."""
         tree = self._manned_tree
         if tree is not None and tree.target.imbalance is not None:
             return False
@@ -438,7 +437,7 @@ class StreamEstimator(LearntState):
 
 
 def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -> bool:
-    """Learn a row in which nothing is new, and whose label weighs at most 1, and say so."""
+    """Learn a row without anything new, with a weight of at most 1, and return True."""
     known, face = tree.target.imbalance, tree.encoder.row_face
     code = None if known is None else face.read_target(y)
     if known is None or code is None:
@@ -463,7 +462,7 @@ def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -
 
 
 def commit(tree: LearningTree, intake: Intake) -> None:
-    """Let a tree know what is new in a intake; who calls has the engine's turn."""
+    """Register what is new in an intake; the caller holds the engine's lock."""
     growth.commit(tree, intake.news, intake.answers.new)
     tree.finish()
     if tree.target.imbalance is not None:
@@ -477,7 +476,7 @@ def judge(
     y: Codes,
     w: NDArray[np.float64],
 ) -> None:
-    """Let a threshold see what is predicted for rows that are learnt next."""
+    """Update a threshold with the predictions of rows that are learnt next."""
     known = tree.target.imbalance
     cut = None if known is None else known.cut(tree.target.labels)
     if known is not None and cut is not None:
@@ -489,13 +488,13 @@ def _count(n: int, noun: str) -> str:
 
 
 def _few(values: Iterable[Any]) -> str:
-    """Enumerate values as text; of many, the first."""
+    """List values as text; if there are many, the first."""
     texts = [printable(str(value)) for value in values]
     return ", ".join(texts[:FEW]) + (", ..." if len(texts) > FEW else "")
 
 
 def _is_empty(values: Any) -> bool:
-    """Tell a table or a sequence of no rows."""
+    """Return whether a table or a sequence has no rows."""
     shape = getattr(values, "shape", None)
     if shape is not None:
         return bool(shape[:1] == (0,))

@@ -1,7 +1,7 @@
-"""Events: what the tree changed, when, and the figures that made it change.
+"""Events: changes of the tree, with the figures that were compared.
 
-Every record is written at the moment of the decision from the very numbers that were compared.
-Losses and gains are in nats (natural-log likelihood) over the rows that the evidence rests on.
+Every record is written at the moment of the decision, from the numbers that were compared. Losses
+and gains are in nats (natural-log likelihood) over the rows of the evidence.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
-DIGITS = 4  # of a number in words
+DIGITS = 4  # digits of a number in text
 ALL_DIGITS = 17  # that a number has
 
 
@@ -33,11 +33,11 @@ class Condition:
     feature: str
     operator: str
     value: object
-    missing_passes: bool | None = None  # None: nothing was ever missing
-    digits: int = field(default=DIGITS, compare=False)  # that tell the feature's values apart
+    missing_passes: bool | None = None  # None: no value was ever missing
+    digits: int = field(default=DIGITS, compare=False)  # that distinguish the feature's values
 
     def negated(self) -> Condition:
-        """Return the test that the rows on the other side pass."""
+        """Return the test that the rows on the other side fulfil."""
         opposite = {
             "<=": ">",
             ">": "<=",
@@ -50,7 +50,7 @@ class Condition:
         return Condition(self.feature, opposite[self.operator], self.value, passes, self.digits)
 
     def say(self, digits: int = 0) -> str:
-        """Return the test in words, with so many digits if that is more than its own."""
+        """Return the test as text, with at least so many digits."""
         if self.operator in ("is missing", "is present"):
             return f"{self.feature} {self.operator}"
         value = (
@@ -75,7 +75,7 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """A node at some time: its place, its split, and since when.
+    """A node at some time: its position, its split, and since when.
 
     Attributes
     ----------
@@ -106,19 +106,19 @@ class Spot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What all changes of the tree have in common.
+    """Base of all changes of the tree.
 
-    A loss is the sum, over rows, of minus the logarithm of the probability that was given to the
-    label before it was known: ln 2 = 0.69 per row for a coin flip, 0 for certainty. Of a number it
-    is minus the logarithm of the density, with the target's standard deviation as the unit: it may
-    be below 0.
+    A loss is the negative log-likelihood, summed over rows: minus the logarithm of the probability
+    that was predicted for the label before it was known, ln 2 = 0.69 per row for a coin flip, 0 for
+    certainty. For a regressor it is minus the logarithm of the density, with the target's standard
+    deviation as the unit: it may be below 0.
 
     Attributes
     ----------
     kind : str
         "split", "replace", "prune", "bend", "unbend" or "link".
     step : int
-        Time step (number of steps learnt so far, the present one included).
+        Time step (number of steps learnt so far, including the present one).
     n_rows : int
         Rows learnt so far.
     node : int
@@ -126,16 +126,16 @@ class Event:
     path : tuple of Condition
         The conditions from the root to that node.
     gain : float
-        What the change saves, in nats: the gain that was compared; NaN if a label forced it.
+        Loss that the change saves, in nats; NaN if a new label forced it.
     threshold : float
-        What the gain had to reach; NaN if a label forced the change.
+        The required gain; NaN if a new label forced the change.
     loss_before, loss_after : float
         The two losses whose difference is the gain.
     rows : float
-        Rows that the evidence rests on.
+        Rows of the evidence.
     runner_up : RunnerUp or None
-        The next best candidate; None if no other was tried. (By default an inner node tries one
-        split at a time, so that its changes have none.)
+        The next best candidate; None if no other was tried (by default an inner node tries only one
+        split at a time).
     removed : tuple of Spot
         The nodes below that were removed, from the top down, each with its split.
     """
@@ -160,7 +160,7 @@ class Event:
         return len(self.removed)
 
     def _tell(self, what: str, why: str) -> str:
-        """Return the whole sentence: when, what, why, the next best, what was removed."""
+        """Return the sentences: when, what, why, the runner-up, what was removed."""
         step = "" if self.step == self.n_rows else f", step {self.step:,}"
         text = f"Row {self.n_rows:,}{step}: {what}. {why}."
         if self.runner_up is not None:
@@ -170,7 +170,7 @@ class Event:
         return text
 
     def _compare(self, after: str, before: str) -> str:
-        """Say which of two lost less, or, where the tree gets smaller, hardly more."""
+        """Describe which of two has the lower loss or, for a smaller tree, hardly a higher one."""
         how = "less" if self.gain >= 0 else "hardly more"
         return (
             f"Over {self.rows:,.0f} rows {after} erred {how} than {before}, with a loss of "
@@ -237,7 +237,7 @@ class Prune(Event):
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The knots between which a feature's curve is straight, in the user's name and units.
+    """A feature's curve by its knots, in the user's name and units.
 
     Examples
     --------
@@ -254,7 +254,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelChange(Event):
-    """The model of a node gave way to another one; the nodes stay."""
+    """The model of a node was replaced by another one; the nodes stay."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,12 +287,12 @@ class Unbend(ModelChange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryChange(ModelChange):
-    """The model of a node remembers fewer rows from now on, or more."""
+    """The memory of a node's model changed."""
 
     kind = "memory"
 
     memory: float
-    """Rows that it remembers, about."""
+    """Approximate number of rows that it remembers."""
 
     def __str__(self) -> str:
         what = f"for {say_rows(self.path)} the model remembers some {self.memory:,.0f} rows now"
@@ -301,7 +301,7 @@ class MemoryChange(ModelChange):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange(Event):
-    """The noise floor was added or dropped, and the tree started again from one leaf."""
+    """The noise floor was added or dropped, and the tree restarted from one leaf."""
 
     kind = "link"
 
@@ -322,10 +322,10 @@ class LinkChange(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReplaced:
-    """A tree of a forest had become useless, and a new one began in its place.
+    """A useless tree of a forest was replaced by a new one.
 
-    The weights of the trees follow the loss. One whose weight is not above 0 makes the forest no
-    better: the others do as well without it.
+    The weights of the trees minimise the loss. A tree whose weight is not above 0 does not improve
+    the forest.
 
     Attributes
     ----------
@@ -334,10 +334,10 @@ class MemberReplaced:
     member : int
         Which tree.
     weight : float
-        What its log-odds counted; of numbers, its share of the mean.
+        Weight of its log-odds; for regressors, its share of the mean.
     loss, loss_of_all : float
-        Its mean loss over the last rows (about 2,000), and that of all trees together: nats per
-        row, for numbers the absolute error.
+        Its mean loss over the last rows (about 2,000), and that of the forest: nats per row, or the
+        absolute error of regressors.
     """
 
     kind: ClassVar[str] = "member"
@@ -352,8 +352,8 @@ class MemberReplaced:
     def __str__(self) -> str:
         loss = "loss per row" if self.has_labels else "error"
         return (
-            f"Row {self.n_rows:,}: a new tree begins in the place of tree {self.member}. Its "
-            f"weight had fallen to {self.weight:.2f}: its mean {loss} was {self.loss:.4g}, that of "
+            f"Row {self.n_rows:,}: tree {self.member} is replaced by a new one. Its weight had "
+            f"fallen to {self.weight:.2f}: its mean {loss} was {self.loss:.4g}, that of "
             f"all trees together {self.loss_of_all:.4g}."
         )
 
@@ -383,7 +383,7 @@ class MemberEvent:
 
     @property
     def kind(self) -> str:
-        """What changed, as of the event."""
+        """The kind of the event."""
         return self.event.kind
 
     def __str__(self) -> str:
@@ -395,7 +395,7 @@ class MemberEvent:
 def make_path(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
     """Return conditions, from the root down, as a path.
 
-    A missing value that one of them turns away does not reach the later ones on its feature.
+    A missing value that one of them rejects does not reach later ones on its feature.
 
     Examples
     --------
@@ -413,7 +413,7 @@ def make_path(conditions: Iterable[Condition]) -> tuple[Condition, ...]:
 
 
 def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
-    """Return which rows a path is for.
+    """Describe the rows of a path.
 
     Examples
     --------
@@ -424,7 +424,7 @@ def say_rows(path: tuple[Condition, ...], digits: int = 0) -> str:
 
 
 def say_knots(knots: tuple[float, ...], limit: int = 16) -> list[str]:
-    """Return the knots of a curve in words; of many, how many and from where to where.
+    """Return the knots of a curve as text; if there are many, their number and range.
 
     Examples
     --------
@@ -439,7 +439,7 @@ def say_knots(knots: tuple[float, ...], limit: int = 16) -> list[str]:
 
 
 def say_curves(curves: tuple[Curve, ...], one: str, many: str, limit: int = 4) -> str:
-    """Return what curves do, with their knots; of many, the first few.
+    """Describe curves with their knots; if there are many, the first few.
 
     Examples
     --------
@@ -480,13 +480,13 @@ def join_path(path: tuple[Condition, ...], digits: int = 0) -> str:
             first, last = sorted(ends, key=list(words).index)
             del words[first]
             words[last] = _say_range(latest[ends[0]], latest[ends[1]], digits)
-    if len(words) > 1:  # "and" binds more than "or"
+    if len(words) > 1:  # "and" binds more tightly than "or"
         words |= {key: f"({text})" for key, text in words.items() if text.endswith(" or missing")}
     return " and ".join(words.values())
 
 
 def _say_range(low: Condition, high: Condition, digits: int) -> str:
-    """Return both bounds, with as many digits as tell them apart."""
+    """Return both bounds, with as many digits as distinguish them."""
     digits = max(digits, low.digits, high.digits)
     assert isinstance(low.value, float)
     assert isinstance(high.value, float)
@@ -498,7 +498,7 @@ def _say_range(low: Condition, high: Condition, digits: int) -> str:
 
 
 def tell_apart(first: Condition, second: Condition) -> tuple[str, str]:
-    """Return two conditions in words, with as many digits as tell them apart.
+    """Return two conditions as text, with as many digits as distinguish them.
 
     Examples
     --------
@@ -512,7 +512,7 @@ def tell_apart(first: Condition, second: Condition) -> tuple[str, str]:
 
 
 def format_number(value: float, digits: int = DIGITS) -> str:
-    """Format a number for people: whole numbers in full, others to some digits.
+    """Format a number: whole numbers in full, others with some digits.
 
     Examples
     --------

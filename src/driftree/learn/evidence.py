@@ -1,9 +1,9 @@
-"""Evidence: where a candidate's loss comes from. This is one of the two seams between the settings.
+"""Evidence: where a candidate's loss comes from, one of two differences between the settings.
 
 `MeasuredTrials` (ours) trains two child models for the most promising candidates on the rows that
-follow, and compares the losses paid. `GradientApproximation` (the paper) estimates the candidates'
-losses by one gradient step, (6) and (7). The tree asks both the same questions and does not know
-which one answers.
+follow, and compares the losses. `GradientApproximation` (the paper) estimates the candidates'
+losses by one gradient step, (6) and (7). Both have the same interface: the tree does not know which
+one it uses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Candidate(NamedTuple):
     """A possible split of a node, with its losses."""
 
     place: int
-    """Where the kernels keep it."""
+    """Its index in the kernels."""
     feature: int
     threshold: float
     equality: bool
@@ -48,23 +48,23 @@ class Candidate(NamedTuple):
     subtree_rows: float
     """Rows behind `replacement_gain`."""
     is_ready: bool
-    """Whether enough rows came to both sides for it to be chosen."""
+    """Whether both sides have enough rows for it to be chosen."""
 
 
 class Levels(NamedTuple):
-    """What the gains (3), (5) and (4) must reach at a node, and what lets it rest."""
+    """The required gains (3), (5) and (4) of a node, and the gain at which it rests."""
 
     split: float
     prune: float
     replace: float
     rest: float
-    """A node whose branch earns as much is far from any change: it looks at one row in four."""
+    """A node whose branch gains this much is far from any change: it learns one row in four."""
     link: float
-    """What another link must prove at the root."""
+    """The required gain of another link at the root."""
 
 
 class Link(NamedTuple):
-    """The contest between the link of the tree and the other: a noise floor, or none."""
+    """The comparison of the tree's link with the other one: with a noise floor, or without."""
 
     gain: float
     tree_loss: float
@@ -72,47 +72,47 @@ class Link(NamedTuple):
     rows: float
     other_floor: tuple[float, float]
     has_floor: bool
-    """Whether the tree has a floor now."""
+    """Whether the tree has a floor at present."""
 
 
 class Evidence(Protocol):
-    """The questions that the tree asks."""
+    """The interface between the tree and its evidence."""
 
     sample_rows: int
-    """Rows between samples of the nodes at first: the faster rows are learnt, the more."""
+    """Initial number of rows between samples of the nodes: more if rows are learnt faster."""
     window: float
-    """Rows of the stream after which sums have faded to 1/e."""
+    """Rows of the stream after which sums are discounted to 1/e."""
     splits_prove_replacements: bool
-    """Whether a replacement must also pass as a split."""
+    """Whether a replacement must also fulfil the condition of a split."""
 
     @property
     def engine(self) -> MeasuredEngine | PaperEngine:
         """The kernels that hold the tree."""
 
     def step_rows(self) -> int:
-        """Return how many rows of a batch make one time step, at most."""
+        """Return the largest number of rows of a step."""
 
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
         """Thresholds of a node with `n_leaves` leaves below it."""
 
     @property
     def models(self) -> ModelTrials | None:
-        """Trials of other models for the nodes, if there are such."""
+        """Trials of other models for the nodes, if any."""
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Return the possible splits of a node, whether they are ready or not."""
+        """Return the possible splits of a node, ready or not."""
 
     def refresh(self, node: int, *, may_split: bool) -> None:
-        """Look for new candidates, where that is due."""
+        """Look for new candidates, if that is due."""
 
     def set_link_level(self, level: float) -> None:
-        """Say what another link must prove."""
+        """Set the required gain of another link."""
 
     def link(self) -> Link | None:
-        """Return how the other link does, if there is one."""
+        """Return the state of the comparison with the other link, if there is one."""
 
     def change_link(self) -> None:
-        """Let the tree start again with the other link."""
+        """Restart the tree with the other link."""
 
     def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
         """Return the bytes of a tree of one leaf."""
@@ -152,7 +152,7 @@ class GradientApproximation:
         return 8 * size.n_weights * n_gradients
 
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
-        """Thresholds (11): what the AIC asks for the change in free parameters."""
+        """Thresholds (11): by the AIC, for the change in free parameters."""
         k = free_parameters(self.engine)
         return Levels(
             split=k + self.margin,
@@ -205,14 +205,14 @@ class GradientApproximation:
 
 
 def constants_of(parameters: MeasuredParameters) -> MeasuredConstants:
-    """Return the constants of a tree that stands alone."""
+    """Return the constants of a single tree."""
     if isinstance(parameters, MeasuredNumberParameters):
         return constants.MEASURED_NUMBERS if parameters.max_bends else constants.STRAIGHT_NUMBERS
     return constants.MEASURED if parameters.max_bends else constants.STRAIGHT
 
 
 class MeasuredTrials:
-    """Trials: a gain is a difference of losses really paid in advance, a log Bayes factor."""
+    """Trials: a gain is a difference of losses measured before learning, a log Bayes factor."""
 
     splits_prove_replacements = True
 
@@ -284,7 +284,7 @@ class MeasuredTrials:
         self.models = ModelTrials(self.engine, c, p)
 
     def step_rows(self) -> int:
-        """Return 200 rows, or fewer of many inputs: nobody can predict during a step."""
+        """Return 200 rows, or fewer with many inputs: nobody can predict during a step."""
         engine, c = self.engine, self.constants
         n_inputs = engine.n_columns + self.most_bends
         line = n_inputs // 2 if engine.is_costly else n_inputs
@@ -292,7 +292,7 @@ class MeasuredTrials:
         return max(1, min(c.step_rows, c.step_cells // cells))
 
     def levels(self, n_leaves: int, node: int = 0) -> Levels:
-        """Thresholds: a split must prove tau nats, and goes when it has lost a quarter of that."""
+        """Thresholds: a split must gain tau nats, and goes when it has lost a quarter of that."""
         c = self.constants
         tau = self.models.required(self.engine.n_columns + len(self.models.bends(node)))
         return Levels(
@@ -304,10 +304,10 @@ class MeasuredTrials:
         )
 
     def leaf_bytes(self, size: SchemaSize, *, may_split: bool) -> int:
-        """Return those of models and grid.
+        """Return the bytes of models and grid.
 
-        Two models per trial, the leaf's own, its second, the challenger's and one with other bends;
-        and the slots of the grid.
+        There are two models per trial, the leaf's own, its second, the challenger and one with
+        other bends, and the slots of the grid.
         """
         c = self.constants
         renews = math.isfinite(c.renew_rows) and size.n_columns <= c.costly_columns
@@ -324,14 +324,14 @@ class MeasuredTrials:
         )
 
     def grid_bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
-        """Return how many bins of each numeric feature memory allows."""
+        """Return the number of bins per numeric feature within the memory limit."""
         c = self.constants
         grid_bytes = c.costly_grid_bytes if n_columns > c.costly_columns else c.grid_bytes
         room = grid_bytes // slot_bytes - (MAX_LEVELS + 2) * n_categorical
         return min(self.bins, max(c.least_bins, room // max(1, n_numeric) - 1))
 
     def candidates(self, node: int) -> list[Candidate]:
-        """Return the trials: all losses are of the same rows."""
+        """Return the trials: all losses are over the same rows."""
         side_rows = self.constants.side_rows
         return [
             Candidate(
@@ -349,11 +349,11 @@ class MeasuredTrials:
         ]
 
     def set_link_level(self, level: float) -> None:
-        """Say what another link must prove."""
+        """Set the required gain of another link."""
         self.engine.challenger_level = level
 
     def link(self) -> Link | None:
-        """Return how the challenger does; with a third label there is none."""
+        """Return the state of the challenger; with a third label there is none."""
         engine = self.engine
         if engine.challenger < 0:
             return None
@@ -367,12 +367,12 @@ class MeasuredTrials:
         )
 
     def change_link(self) -> None:
-        """Let the tree start again from the challenger."""
+        """Restart the tree from the challenger."""
         self.engine.adopt_challenger()
 
     # ------------------------------------------------------------------ looking for splits
     def refresh(self, node: int, *, may_split: bool) -> None:
-        """Drop trials that earn nothing, and start the most promising new ones."""
+        """Drop trials without a gain, and start the most promising new ones."""
         engine, c = self.engine, self.constants
         if c.first_rows == 0:
             return
@@ -401,7 +401,7 @@ class MeasuredTrials:
                 running.append(t)
                 n_earning += earns
         wanted = c.inner_trials if not own.is_leaf else self.trials if may_split else 0
-        if not is_young:  # one at a time, and another when that one earns
+        if not is_young:  # one at a time, and another when that one has a gain
             wanted = min(wanted, n_earning + 1)
         if engine.is_costly:
             wanted = min(wanted, n_earning + c.costly_trials)
@@ -415,7 +415,7 @@ class MeasuredTrials:
         first = node * self.trials
         free = [t for t in range(first, first + self.trials) if t not in taken]
         ranked = sorted(engine.proposals(node), key=lambda proposal: (-proposal[0], proposal[1]))
-        present = engine.node(node).condition[:2]  # no use in trying what is there
+        present = engine.node(node).condition[:2]  # the present split is not tried
         above = self._thresholds_above(node)
         fresh = (
             p
@@ -428,9 +428,9 @@ class MeasuredTrials:
             engine.start_trial(t, *proposal[1:])
 
     def _thresholds_above(self, node: int) -> dict[int, list[tuple[float, float]]]:
-        """Return the thresholds on the way to a node by feature, and how far others must be.
+        """Return the thresholds above a node by feature, and the least distance of others.
 
-        Two that are nearly the same tell a reader nothing, and rows between them hardly anything.
+        Two nearly equal thresholds are of no use to readers, and have hardly any rows between them.
         """
         engine = self.engine
         found: dict[int, list[tuple[float, float]]] = {}
@@ -447,7 +447,7 @@ class MeasuredTrials:
         return found
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
-        """Choose edges at up to `bins` quantiles of the node's first rows, as memory allows."""
+        """Choose bin edges at up to `bins` quantiles of the node's first rows."""
         engine = self.engine
         categorical = engine.is_categorical.astype(bool)
         n_categorical = int(categorical.sum())
@@ -460,7 +460,7 @@ class MeasuredTrials:
         columns = zip(categorical.tolist(), quantile_edges(first_rows, bins), strict=True)
         for j, (is_category, quantiles) in enumerate(columns):
             own = np.empty(0) if is_category else quantiles
-            if absent[j] == 0 and 0 not in own:  # whether a row holds it
+            if absent[j] == 0 and 0 not in own:  # whether a row has it
                 own = np.sort(np.append(own, 0.0))
             slots.append(MAX_LEVELS + 2 if is_category else len(own) + 2)
             edges += [own, np.full(slots[-1] - len(own), math.nan)]
@@ -468,7 +468,7 @@ class MeasuredTrials:
 
 
 def quantile_edges(rows: NDArray[np.float64], bins: int) -> list[NDArray[np.float64]]:
-    """Return of each column distinct values at the quantiles i / bins, the largest left out.
+    """Return distinct values of each column at the quantiles i / bins, without the largest.
 
     Examples
     --------
@@ -479,7 +479,7 @@ def quantile_edges(rows: NDArray[np.float64], bins: int) -> list[NDArray[np.floa
     n_present = len(ordered) - np.isnan(ordered).sum(axis=0)
     places = -(-np.arange(1, bins)[:, None] * n_present // bins) - 1
     edges = np.take_along_axis(ordered, places, axis=0)
-    is_edge = edges < ordered[n_present - 1, np.arange(len(n_present))]  # not where all is missing
+    is_edge = edges < ordered[n_present - 1, np.arange(len(n_present))]  # unless all are missing
     is_edge[1:] &= edges[1:] > edges[:-1]
     return [own[is_own] for own, is_own in zip(edges.T, is_edge.T, strict=True)]
 

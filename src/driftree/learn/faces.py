@@ -60,7 +60,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     @property
     def threshold_(self) -> float | None:
-        """The probability from which on the positive label is predicted now; None without one."""
+        """The present decision threshold of the positive label; None without one."""
         known = self._labels.imbalance
         return None if known is None or known.threshold is None else known.threshold.probability
 
@@ -71,7 +71,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         return target
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable label of each row, or the one by the threshold."""
+        """Return the most probable label of each row, or the one chosen by the threshold."""
         tree = self._manned_tree
         if tree is not None and (matrix := self._ready(X, tree)) is not None:
             return tree.target.predict(matrix)
@@ -109,14 +109,14 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     # ------------------------------------------------------------------ River
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:  # type: ignore[override]
-        """Return the most probable label of one row, or None before anything was learnt."""
+        """Return the most probable label of one row, or None before anything is learnt."""
         tree = self._tree
         if tree is None:
             return None
         known = tree.target.imbalance
         if known is None or known.threshold is None:
             label = tree.encoder.row_face.predict(x)
-            if label is not NotImplemented:  # nothing in the row is new or wrong
+            if label is not NotImplemented:  # nothing in the row is new or invalid
                 return label
         with tree.engine.reading():
             return decide_one(self.predict_proba_one(x), tree.target.cut)
@@ -124,7 +124,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
     def predict_proba_one(  # type: ignore[override]
         self, x: Mapping[Hashable, Any]
     ) -> dict[Any, float]:
-        """Return the probability of each label for one row; empty before anything was learnt."""
+        """Return the probability of each label for one row; empty before anything is learnt."""
         tree = self._tree
         if tree is None:
             return {}
@@ -136,7 +136,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     @undisturbed
     def predict_many(self, X: Any) -> Any:
-        """Return the labels as a series of the same kind as the frame; of a dict, as an array."""
+        """Return the labels as a series of the frame's library; for a dict, as an array."""
         frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
             return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
@@ -146,9 +146,9 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
     @undisturbed
     def predict_proba_many(self, X: Any) -> Any:
-        """Return the probabilities as a frame of the same kind, one column per label.
+        """Return the probabilities as a frame of the same library, one column per label.
 
-        Only pandas and dicts have columns whose names are not text; elsewhere the names are
+        Only pandas and dicts allow column names that are not text; otherwise the names are
         `str(label)`.
         """
         frame, tree = read_frame(X), self._manned_tree
@@ -196,12 +196,12 @@ class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchR
 
     # ------------------------------------------------------------------ River
     def predict_one(self, x: Mapping[Hashable, Any]) -> float:
-        """Return the prediction for one row; 0 before anything was learnt."""
+        """Return the prediction for one row; 0 before anything is learnt."""
         tree = self._tree
         if tree is None:
             return 0.0
         number = tree.encoder.row_face.predict(x)
-        if number is NotImplemented:  # something in the row is new or wrong
+        if number is NotImplemented:  # something in the row is new or invalid
             with tree.engine.reading():
                 batch = tree.encoder.read_dict(x, learning=False)
                 return float(tree.target.predict(*batch.rows)[0])
@@ -209,7 +209,7 @@ class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchR
 
     @undisturbed
     def predict_many(self, X: Any) -> Any:
-        """Return the predictions as a series of the same kind as the frame; of a dict, an array."""
+        """Return the predictions as a series of the frame's library; for a dict, as an array."""
         frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
             return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)

@@ -1,9 +1,9 @@
-"""Forest: several trees that learn the same rows, and what they say together.
+"""Forest: several trees that learn the same rows, behind the interface of one.
 
-To the estimators a forest is like a tree: something that has an engine, an encoder and a target,
-and takes steps. The first member is a plain tree. It reads the rows for all (`encoder`), and its
-table scales them; the others follow its features, levels and labels, and see hinges of pairs of
-features besides (`pairs`). What the members say is added up by the `Stack`.
+For the estimators a forest is like a tree: it has an engine, an encoder and a target, and learns in
+steps. The first member is a plain tree. It reads the rows for all (`encoder`), and its table scales
+them; the others share its features, levels and labels, and have hinges of pairs of features as
+further inputs (`pairs`). The `Stack` adds up their predictions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ForestFace:
-    """What a row face is to a tree: reads dicts for all members."""
+    """The counterpart of a tree's row face: reads dicts for all members."""
 
     def __init__(self, engine: ForestEngine) -> None:
         self.engine = engine
@@ -51,7 +51,7 @@ class ForestFace:
         self.engine.follow()
 
     def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
-        """Take one step with one dict; returns what the face of a tree does."""
+        """Learn one dict in a step; returns what a tree's row face does."""
         return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
@@ -64,14 +64,14 @@ class ForestFace:
 
 
 class Forest:
-    """A forest as the estimators know a tree.
+    """A forest with the interface of a tree.
 
     Parameters
     ----------
     parameters : ForestParameters or ForestNumberParameters
         Checked.
     make_tree : callable
-        Makes a connected tree of a member's parameters.
+        Creates a connected tree from a member's parameters.
     """
 
     def __init__(self, parameters: ForestParameters, make_tree: MakeTree) -> None:
@@ -90,7 +90,7 @@ class Forest:
         target = Labels if leader.engine.has_labels else Numbers
         self.target = target(self.face, self.engine)  # type: ignore[arg-type]
         self.target.imbalance = Imbalance.of(parameters)
-        self.core.follow()  # a target that is followed has features from the start
+        self.core.follow()  # with follow_target there are features from the start
 
     @property
     def members(self) -> list[Member]:
@@ -120,7 +120,7 @@ class Forest:
 
     @property
     def label_rows(self) -> NDArray[np.float64] | None:
-        """Rows of each label, as the first tree knows them."""
+        """Rows of each label, as counted by the first tree."""
         return self.core.leader.tree.label_rows
 
     @property
@@ -136,7 +136,7 @@ class Forest:
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
-        """Take one step; who calls has the engine's turn."""
+        """Learn one step; the caller holds the engine's lock."""
         self.core.learn(X, y, w, sparse)
 
     def decide(self) -> None:
@@ -158,17 +158,17 @@ class Forest:
         return n_bytes
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
-        """Make ready for labels to come."""
+        """Prepare for new labels."""
         for tree in self.trees:
             tree.expect_classes(labels)
 
     def end_call(self) -> None:
-        """Do what is to be done after all rows of a call."""
+        """Finish a call, after all its rows."""
         for tree in self.trees:
             tree.end_call()
 
     def finish(self) -> None:
-        """Bring to an end what is new or was interrupted, in all trees."""
+        """Complete what is new or was interrupted, in all trees."""
         with self.core.writing():
             self.core.follow()
             for tree in self.trees:
@@ -180,13 +180,13 @@ class Forest:
         return all(tree.is_finished for tree in self.trees)
 
     def check(self, histories: Iterable[Any]) -> None:
-        """Raise unless each tree keeps to its parameters, and a history is that of its tree."""
+        """Raise unless each tree conforms to its parameters, and each history to its tree."""
         for tree, history in zip(self.trees, histories, strict=True):
             tree.check(history)
 
     # ------------------------------------------------------------------ keeping
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of what was learnt besides the trees, by name."""
+        """Return a copy of the state besides the trees, by name."""
         engine = self.core
         found = {f"stack.{name}": array for name, array in engine.stack.arrays().items()}
         for i, member in enumerate(self.members[1:], 1):
@@ -204,17 +204,17 @@ class Forest:
         }
 
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of what was learnt besides the trees."""
+        """Return a copy of the state besides the trees."""
         self.finish()
         found = {"arrays": self.arrays(), "replaced": list(self.core.replaced)}
         return found | self.seen()
 
     def seen(self) -> dict[str, Any]:
-        """Return a copy of what was seen of the labels, as the knowledge of a target has it."""
+        """Return a copy of the label statistics, in the form of a target's knowledge."""
         return {} if self.target.imbalance is None else {"seen": self.target.imbalance.seen()}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take such a copy over, after the trees took over theirs; raise if it is not sound."""
+        """Restore such a copy, after the trees were restored; raise if it is invalid."""
         arrays = knowledge["arrays"]
         engine, n = self.core, len(self.members)
         parts: dict[str, dict[str, NDArray[Any]]] = {}
@@ -227,7 +227,7 @@ class Forest:
         if not is_whole:
             raise ValueError("a forest must have weights, pairs, a scale and looks")
         stack = parts["stack"]
-        if stack["rows"].size == 1:  # as files of before have it: one number for all
+        if stack["rows"].size == 1:  # as in older files: one number for all
             stack["rows"] = np.full(n + 1, stack["rows"])
         stack.setdefault("seen", np.ones(engine.n_classes if engine.has_labels else 0))  # likewise
         engine.stack.restore(stack)
@@ -252,7 +252,7 @@ class Forest:
             and bool((counts >= 0).all() and (since >= 0).all())
         )
         if not is_sound:
-            raise ValueError("what is known of the members is not sound")
+            raise ValueError("the state of the members is invalid")
         engine.scale = own["scale"]
         engine.looks = [
             Look(int(row[0]), *(tuple(part.tolist()) for part in np.split(row[1:], [n, 2 * n])))

@@ -1,6 +1,6 @@
-"""The engine of a forest: one step of all members, when pairs are scaled anew, who is replaced.
+"""The engine of a forest: steps of all members, scaling of pairs, replacement of members.
 
-The kernels' `Forest` takes the steps and adds up what the members say. Decisions are here.
+The kernels' `Forest` takes the steps and adds up the members' predictions. Decisions are made here.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
     MakeTree = Callable[..., Tree]
 
-MOST_REPLACED = 1000  # that are remembered
+MOST_REPLACED = 1000  # that are kept
 
 
 class Look(NamedTuple):
-    """How the members did at some time.
+    """Agreement, weights and losses of the members at some time.
 
     Attributes
     ----------
     n_rows : int
         Rows learnt by then.
     agreement : tuple of float
-        Share of the last rows, about 2,000, in which each said what all together did; NaN: it has
-        seen none yet.
+        Share of the last rows, about 2,000, in which each predicted the same as the forest; NaN if
+        it has seen none yet.
     weights : tuple of float
-        What each counted.
+        Weight of each.
     losses : tuple of float
-        Mean loss of each over the same rows, and of all together: nats, or absolute errors.
+        Mean loss of each over the same rows, and of the forest: nats, or absolute errors.
     """
 
     n_rows: int
@@ -53,7 +53,7 @@ class Look(NamedTuple):
 
 
 class StepSaid(NamedTuple):
-    """What the members said of the rows of a step before they learnt them; `Stack` learns it."""
+    """The members' predictions of the rows of a step before learning them, for the `Stack`."""
 
     said: NDArray[np.float64]
     targets: NDArray[np.float64]
@@ -61,14 +61,14 @@ class StepSaid(NamedTuple):
 
 
 class ForestEngine:
-    """What an engine is to a tree: members, their rows and predictions, and turns.
+    """The counterpart of a tree's engine: members, their rows and predictions, and locks.
 
     Attributes
     ----------
     told : list of StepSaid or None
-        If it is a list, all that is said is noted there: the stack is somewhere else.
+        If it is a list, predictions are appended to it, as the stack is elsewhere.
     most_rows : int or None
-        Rows of a step, at most, as trees that are somewhere else ask for.
+        Largest number of rows of a step, for trees that are elsewhere.
     """
 
     def __init__(self, parameters: ForestParameters, make_tree: MakeTree) -> None:
@@ -102,33 +102,33 @@ class ForestEngine:
         return Member(self.make_tree(own, constants=constants), since)
 
     def reading(self) -> Turn:
-        """Return a block in which no thread changes anything."""
+        """Return the read lock."""
         return self.kernel.reading()
 
     def writing(self) -> Turn:
-        """Return a block in which no other thread reads or changes anything."""
+        """Return the write lock."""
         return self.kernel.writing()
 
     def seat(self, place: int) -> None:
-        """Tell the kernels who a member is, and what it sees: after each change of either."""
+        """Pass a member and its inputs to the kernels, after each change of either."""
         member = self.members[place]
         if place > 0 and self.parameters.absent != "zero":
             member.engine.drop_challenger()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
 
     def follow(self) -> None:
-        """Let the others know what the first knows of features, levels and labels."""
+        """Copy features, levels and labels of the first member to the others."""
         for place, member in enumerate(self.members[1:], 1):
             if member.follow(self.leader):
                 self.seat(place)
 
     def wait(self) -> None:
-        """Tell the kernels when to call: for a new scale, or for a look at the members."""
+        """Set when the kernels call: for a new scale, or for a check of the members."""
         self.kernel.wake_at = min(self.next_scale, self.next_look)
 
     @property
     def n_threads(self) -> int:
-        """How many threads may work at the same time."""
+        """Number of threads."""
         return self.kernel.n_threads
 
     @n_threads.setter
@@ -137,12 +137,12 @@ class ForestEngine:
 
     @property
     def stack(self) -> Stack:
-        """What adds up what the members say."""
+        """The weighted sum of the members' predictions."""
         return self.kernel.stack
 
     @property
     def scale(self) -> NDArray[np.float64]:
-        """Shift and factor of each feature, as hinges see it."""
+        """Shift and factor of each feature for hinges."""
         return self.kernel.scale
 
     @scale.setter
@@ -164,7 +164,7 @@ class ForestEngine:
     def _given(
         self, X: NDArray[np.float64], sparse: SparseRows | None
     ) -> tuple[NDArray[np.float64], list[SparseRows] | None]:
-        """Return rows as the kernels take them: of sparse features each member has its own."""
+        """Return rows as input for the kernels: each member has its own sparse features."""
         matrix = np.require(X, np.float64, ["C", "A"])
         if sparse is None:
             return matrix, None
@@ -173,7 +173,7 @@ class ForestEngine:
     def probabilities(
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> NDArray[np.float64]:
-        """Return the probabilities of all together, [rows, classes]."""
+        """Return the forest's probabilities, [rows, classes]."""
         return self.kernel.probabilities(*self._given(X, sparse))
 
     def most_probable(
@@ -208,7 +208,7 @@ class ForestEngine:
     def rows_of(
         self, member: Member, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> Rows:
-        """Return rows as one member takes them."""
+        """Return rows as input for one member."""
         if sparse is not None:
             return X, member.own_sparse(sparse, self.leader)
         return self.kernel.rows_of(self.members.index(member), *self._given(X, None)[:1]), None
@@ -221,7 +221,7 @@ class ForestEngine:
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
-        """Take one step: each member says what it thinks of the rows, and learns them."""
+        """Learn one step: each member predicts the rows, then learns them."""
         if sparse is not None:
             for member in self.members[1:]:
                 member.admit(sparse, self.leader)
@@ -234,7 +234,7 @@ class ForestEngine:
             self.decide()
 
     def decide(self) -> None:
-        """Decide what is due: in the trees, then of the forest."""
+        """Decide what is due: in the trees, then for the forest."""
         for member in self.members:
             if member.engine.has_due:
                 member.tree.decide()
@@ -246,7 +246,7 @@ class ForestEngine:
         self.wait()
 
     def rescale(self) -> None:
-        """Scale the ends of pairs anew, and give new numbers theirs."""
+        """Update the scale of hinges, and set that of new numbers."""
         n_rows = self.leader.engine.n_rows
         self.scale = scale_of(self.leader.engine)
         if self.leader.tree.encoder.sparse is None:
@@ -257,7 +257,7 @@ class ForestEngine:
 
     # ------------------------------------------------------------------ looking at the members
     def _look(self, n_rows: int) -> None:
-        """Note how the members do, and replace the one that has become useless."""
+        """Record the state of the members, and replace a useless one."""
         look = self.look()
         place = self.find_useless(look)
         if place is not None:
@@ -265,7 +265,7 @@ class ForestEngine:
             self.note_replaced(place, look)
 
     def find_useless(self, look: Look) -> int | None:
-        """Note a look, and return the place of the member that has become useless."""
+        """Record a look, and return the index of a useless member."""
         n_rows = look.n_rows
         self.looks.append(look)
         if len(self.looks) > FOREST.most_looks:
@@ -282,7 +282,7 @@ class ForestEngine:
         return min(useless, key=lambda i: weights[i], default=None)
 
     def look(self) -> Look:
-        """Return how the members do."""
+        """Return the present state of the members."""
         stack = self.stack
         rows = np.where(stack.rows > 0, stack.rows, np.nan)
         weights = stack.weights if self.leader.engine.has_labels else stack.shares
@@ -294,7 +294,7 @@ class ForestEngine:
         )
 
     def note_replaced(self, place: int, look: Look) -> None:
-        """Forget a member whose weight said that the others do better."""
+        """Record the replacement of a useless member."""
         self.n_replaced += 1
         self.stack.restart(place)
         event = MemberReplaced(
@@ -309,11 +309,11 @@ class ForestEngine:
 
     @property
     def next_number(self) -> int:
-        """Which member of all that ever were is the next new one: what its seed depends on."""
+        """Number of the next new member among all that ever were, which determines its seed."""
         return self.parameters.n_trees + self.n_replaced
 
     def renew(self, place: int, number: int, n_rows: int) -> None:
-        """Let a new member take a place."""
+        """Replace the member at an index by a new one."""
         fresh = self._make(number, n_rows)
         fresh.follow(self.leader)
         if self.leader.tree.encoder.sparse is None:
@@ -324,7 +324,7 @@ class ForestEngine:
         self.seat(place)
 
     def extend_scale(self) -> None:
-        """Scale new features for hinges to come; those that are there go on with what they know."""
+        """Set the scale of new features; existing ones keep theirs."""
         known = self.scale
         self.scale = np.append(known, scale_of(self.leader.engine)[len(known) :])
 

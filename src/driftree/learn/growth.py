@@ -1,8 +1,7 @@
-"""Growth: what is new in a batch takes its place, in the engine and in words, all at once.
+"""Growth: new features, levels and labels of a batch enter engine and vocabulary together.
 
-Everything was read and checked before. Here is the only place where features, levels, gaps and
-labels are registered: `RowFace.commit` exchanges the vocabulary and lets the engine grow in one
-move, which works or does nothing.
+Everything was read and checked before. Only here features, levels, missing values and labels are
+registered: `RowFace.commit` replaces the vocabulary and grows the engine atomically.
 """
 
 from __future__ import annotations
@@ -22,27 +21,27 @@ if TYPE_CHECKING:
 
 
 class GrowingTree(Protocol):
-    """A tree that makes room for what is new."""
+    """A tree to which features, levels and labels can be added."""
 
     @property
     def encoder(self) -> Encoder:
-        """Its features and levels, and its vocabulary."""
+        """Its features and levels."""
 
     @property
     def parameters(self) -> Any:
-        """The checked parameters that made it."""
+        """Its validated parameters."""
 
     def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the bytes of a tree of one leaf."""
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
-        """Make ready for labels to come."""
+        """Prepare for new labels."""
 
 
 def commit(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> None:
-    """Register the news of a batch, and new labels; raise before that if it would be too much.
+    """Register what is new in a batch; raise before that if it would take too much memory.
 
-    All of it is registered, or nothing if this is interrupted.
+    All of it is registered or, if this is interrupted, nothing.
     """
     encoder = tree.encoder
     if labels or news.brings_columns:
@@ -58,7 +57,7 @@ def commit(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> No
 
 
 def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
-    """Take over the names, levels and labels of another tree; raise if they do not fit."""
+    """Restore names, levels and labels of another tree; raise if they do not fit."""
     encoder = tree.encoder
     names, levels, labels = learnt["names"], list(learnt["levels"]), learnt["labels"]
     check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
@@ -105,7 +104,7 @@ def _levels_with(encoder: Encoder, news: News) -> list[dict[Hashable, int] | Non
 
 
 def _size_with(encoder: Encoder, news: News, labels: Sequence[Hashable]) -> SchemaSize:
-    """Return how large the models will be once a batch and its labels are registered."""
+    """Return the size of the models once a batch and its labels are registered."""
     engine, known = encoder.engine, encoder.known
     n_indicators = len(news.levels) + len(news.shared) if encoder.indicators else 0
     n_values = sum(has_value for *_, has_value in news.features)

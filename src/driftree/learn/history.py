@@ -1,6 +1,6 @@
 """History: the changes of a tree, and samples of its nodes in between.
 
-The log of changes is bounded: the oldest ones are folded into the tree that they made, so that the
+The log of changes is bounded: the oldest ones are folded into a snapshot of the tree, so that the
 tree after any later step can be rebuilt. Samples are taken at equal distances of rows; when there
 are too many, every second one is dropped and the distance doubles.
 """
@@ -171,17 +171,17 @@ class NodeSample(NamedTuple):
         Mean loss per row of the node's own model since the previous sample, or since the node got
         its present form or its model other bends; NaN without rows.
     loss_rows : float
-        The rows that this mean is of, faded like the sums that the tree compares.
+        Number of rows of this mean, discounted like the sums that the tree compares.
     weights : ndarray of float32 or None
-        Weights of a leaf's model, [outputs, inputs], as effects: what the log-odds (of a number:
-        the target) gain when a number grows by two standard deviations (in the paper's setting:
-        over its whole range), or a 0/1 input from 0 to 1. Of a number whose line is bent, the most
-        that they rise or fall when it grows by up to that. None at inner nodes, and where they
-        would take too much memory.
+        Weights of a leaf's model, [outputs, inputs], as effects: the change of the log-odds
+        (regressors: of the target) when a number grows by two standard deviations (in the paper's
+        setting: over its whole range), or a 0/1 input from 0 to 1. For a curve, the most that they
+        rise or fall when it grows by up to that. None at inner nodes, and if they would take too
+        much memory.
     entrants : tuple of Entrant
         The best candidates and their gains, best first.
     needed : float
-        What the gain of a candidate must reach; infinite where the tree may not grow.
+        The required gain of a candidate; infinite if the tree may not grow.
     """
 
     since_step: int
@@ -214,7 +214,7 @@ class Mark(NamedTuple):
 
 
 def thin(samples: list[Sample]) -> list[Sample]:
-    """Return every second sample, with the last one; each takes in the losses of the one before."""
+    """Return every second sample, including the last; each absorbs the losses of the one before."""
     kept = samples[-1::-2][::-1]
     gone = samples[-2::-2][::-1]
     first = kept[: len(kept) - len(gone)]
@@ -236,7 +236,7 @@ def _merge(gone: Sample, kept: Sample) -> Sample:
 
 
 def text_of(event: Event) -> int:
-    """Return about how many bytes a change takes in a model file."""
+    """Return the approximate bytes of a change in a model file."""
     second = event.runner_up
     conditions = [
         *event.path,
@@ -353,7 +353,7 @@ class History:
         self.__dict__ = self.__dict__ | facts | {"_n_text": n_text}
 
     def add_drift(self, drift: Drift) -> None:
-        """Add an alarm; of too many, the oldest goes."""
+        """Add an alarm; if there are too many, the oldest is dropped."""
         self.drifts = (*self.drifts, drift)[-MAX_DRIFTS:]
 
     def at(self, step: int) -> Structure:
@@ -389,7 +389,7 @@ class History:
 
     # ------------------------------------------------------------------ samples
     def take(self, sample: Sample, marks: dict[int, Mark]) -> None:
-        """Add a sample and its marks, atomically; of too many, every second one is dropped."""
+        """Add a sample and its marks, atomically; beyond a limit, every second one is dropped."""
         samples, distance = [*self.samples, sample], self._distance
         n_bytes, n_nodes = self._n_bytes + sample.n_bytes, self._n_nodes + len(sample.nodes)
         while len(samples) > MAX_SAMPLES or (
@@ -399,7 +399,7 @@ class History:
             n_bytes = sum(sample.n_bytes for sample in samples)
             n_nodes = sum(len(sample.nodes) for sample in samples)
             distance *= 2
-        # A sample costs as much as it has nodes, a row about their logarithm.
+        # The cost of a sample is linear in the nodes, that of a row about logarithmic.
         n_own = len(sample.nodes)
         rows = min(distance, max(LEAST_DISTANCE, sample.n_rows // 4))
         rows *= max(1, n_own // n_own.bit_length())
@@ -500,13 +500,13 @@ class Sampler:
         )
 
     def _effects(self, node: int) -> NDArray[np.float32]:
-        """Return the effects of a leaf's inputs; huge ones, of a huge target, as what has room."""
+        """Return the effects of a leaf's inputs, clipped to float32."""
         most = float(np.finfo(np.float32).max)
         return np.clip(node_effects(self.engine, node), -most, most).astype(np.float32)
 
 
 def _since(before: Mark | None, now: Mark, window: float) -> tuple[float, float]:
-    """Return the mean loss per row since a mark, and the rows, both faded like the sums."""
+    """Return the mean loss per row since a mark, and the rows, both discounted like the sums."""
     loss, rows = now.loss, now.rows
     if before is not None:
         keep = math.exp(-(now.clock - before.clock) / window)

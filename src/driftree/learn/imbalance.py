@@ -1,7 +1,7 @@
-"""Imbalance: what the rows of a label weigh, and from which probability on a label is predicted.
+"""Imbalance: class weights, and the decision threshold.
 
-Both follow the stream. Labels are counted, and predictions noted beside the labels that came, over
-about as many rows as evidence is remembered; nothing ahead of a row is looked at.
+Both follow the stream: labels and predictions are counted over about as many rows as the evidence
+window, without looking ahead.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 BALANCED = "balanced"
 POSITIVE = 1  # which is also True
-MOST_ROWS = 1e300  # that are believed to have been counted
+MOST_ROWS = 1e300  # counted in advance
 GOALS = (
-    '{"precision": 0.9}, {"recall": 0.8} or {"fp": 1, "fn": 20} (what a false positive and a false '
-    'negative cost), each with "positive", the label it is about, unless that is 1 or True'
+    '{"precision": 0.9}, {"recall": 0.8} or {"fp": 1, "fn": 20} (the costs of a false positive '
+    'and a false negative), each with "positive", the positive label, unless that is 1 or True'
 )
 
 
 # ---------------------------------------------------------------------- weights of labels
 def check_class_weight(class_weight: Any) -> str | dict[Hashable, float] | None:
-    """Return class weights as they were given, checked; the labels' as a copy.
+    """Return validated class weights; a dict as a copy.
 
     Examples
     --------
@@ -64,10 +64,10 @@ def check_class_weight(class_weight: Any) -> str | dict[Hashable, float] | None:
 
 
 class LabelWeights:
-    """What the rows of each label weigh: as stated, or balanced by the labels so far.
+    """The weights of labels: as given, or balanced by the labels so far.
 
-    The ratios are those that were asked for. But a row learnt a hundred times is not the evidence
-    of a hundred rows: where a label weighs more than `IMBALANCE.most`, all are scaled down.
+    Their ratios are as requested. But one row with a weight of a hundred is not as much evidence as
+    a hundred rows: if a label weighs more than `IMBALANCE.most`, all are scaled down.
 
     Parameters
     ----------
@@ -85,14 +85,14 @@ class LabelWeights:
         """Rows of each label so far, by code, faded."""
 
     def check(self, labels: Sequence[Hashable], *, are_all: bool) -> None:
-        """Raise if the labels that were stated cannot be those that come.
+        """Raise if the labels in the dict do not match those of the data.
 
         Parameters
         ----------
         labels : sequence
             All that are known.
         are_all : bool
-            Whether no others are expected; otherwise one that was stated may come later.
+            Whether no others are expected; otherwise one in the dict may appear later.
         """
         stated = {} if self.stated is None else self.stated
         unknown = [label for label in stated if label not in labels]
@@ -104,7 +104,7 @@ class LabelWeights:
                     f"class_weight has {label!r}, but the label is {meant!r}, of type "
                     f"{type(meant).__name__!r}: write it as it is in y"
                 )
-        if unknown and others and are_all:  # as scikit-learn has it: one may be meant for another
+        if unknown and others and are_all:  # as in scikit-learn: it may be a misspelt one
             raise ValueError(
                 f"class_weight has {list_names(unknown)}, but the labels are {list_names(labels)}"
             )
@@ -112,14 +112,14 @@ class LabelWeights:
     def weigh(
         self, codes: NDArray[Any], labels: Sequence[Hashable], given: Doubles
     ) -> tuple[Doubles, list[float]]:
-        """Return what each row weighs, and the counts after all of them; nothing changes.
+        """Return the weights of rows, and the counts after all of them; nothing changes.
 
         Parameters
         ----------
         codes : array of int
             The labels of the rows.
         labels : sequence
-            All labels by code, those that are new included.
+            All labels by code, including new ones.
         given : array
             The rows' own weights.
         """
@@ -133,7 +133,7 @@ class LabelWeights:
         return weights, counts
 
     def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float]]:
-        """Return what one row of a known label weighs, and the counts after it."""
+        """Return the weight of one row of a known label, and the counts after it."""
         if self.stated is not None:
             return self.stated.get(label, 1.0) * self.scale, self.counts
         counts = self._counted(self.counts, code, 1.0)
@@ -148,10 +148,10 @@ class LabelWeights:
 
 
 def balanced_weight(counts: Sequence[float], code: int) -> float:
-    """Return what a row of a label weighs: scikit-learn's n / (k n_label), held within bounds.
+    """Return the weight of a label's rows: scikit-learn's n / (k n_label), within bounds.
 
-    Labels of less than a row do not count; each other one counts as a few rows more than were seen,
-    so that the first ones are not blown up.
+    Labels with less than a row do not count; each other one counts as a few rows more than were
+    seen, so that the first ones do not get huge weights.
 
     Examples
     --------
@@ -170,7 +170,7 @@ def balanced_weight(counts: Sequence[float], code: int) -> float:
 
 # ---------------------------------------------------------------------- the threshold
 class Cut(NamedTuple):
-    """A label, by its code, and the probability from which on it is predicted."""
+    """A decision threshold: a label's code, and the probability from which it is predicted."""
 
     code: int
     probability: float
@@ -192,7 +192,7 @@ def decide_one(probabilities: Mapping[Any, float], cut: Cut | None) -> Any:
 
 
 def decide(probabilities: Doubles, cut: Cut | None) -> NDArray[np.intp]:
-    """Return the predicted code of each row: the most probable one, or by a threshold.
+    """Return the predicted code of each row: the most probable one, or by the threshold.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def decide(probabilities: Doubles, cut: Cut | None) -> NDArray[np.intp]:
 
 
 def check_threshold(threshold: Any) -> dict[str, Any] | None:
-    """Return what was asked of a threshold as a copy, checked.
+    """Return a validated copy of the parameter `threshold`.
 
     Examples
     --------
@@ -236,12 +236,12 @@ def check_threshold(threshold: Any) -> dict[str, Any] | None:
 
 
 class Threshold:
-    """From which probability on the positive one of two labels is predicted, learnt online.
+    """The decision threshold of two labels, learnt online.
 
-    Every row is predicted before it is learnt. A histogram of the log-odds, one for either label,
-    says what each threshold would have brought lately. The one that is taken has the stated
-    precision at the largest recall, the stated recall at the largest precision, or the least cost.
-    Where precision or recall turn out otherwise, as in a drift, the threshold aims higher or lower.
+    Every row is predicted before it is learnt. Histograms of the log-odds, one per label, give the
+    recent results of each possible threshold. The chosen one has the requested precision at the
+    largest recall, the requested recall at the largest precision, or the least cost. If precision
+    or recall turn out differently, as after a drift, the threshold aims higher or lower.
 
     Parameters
     ----------
@@ -258,34 +258,34 @@ class Threshold:
         self.scores: Doubles = np.zeros((2, IMBALANCE.bins))
         """Rows of the other label and of the positive one by log-odds, times `scale` faded:"""
         self.scale = 1.0
-        """it fades for all of them, which costs less than to let each fade."""
+        """the scale is discounted, which costs less than discounting each bin."""
         self.probability = self._first()
         self.aim = float(asked.get("precision", asked.get("recall", 0.0)))
-        """The precision or recall by which the threshold is chosen, so that the asked one holds."""
+        """The precision or recall that is aimed at, so that the requested one holds."""
 
     def _first(self) -> float:
-        """Return what is right where probabilities are: it holds until enough rows were seen."""
+        """Return the threshold for calibrated probabilities, used until enough rows were seen."""
         asked = self.asked
         if "fp" in asked:
             return float(asked["fp"] / (asked["fp"] + asked["fn"]))
         return float(asked.get("precision", 0.5))
 
     def check(self, labels: Sequence[Hashable]) -> None:
-        """Raise if these labels have no threshold."""
+        """Raise if there can be no threshold for these labels."""
         if len(labels) > 2:
             raise ValueError(
-                f"a threshold is for two labels, but there are {list_names(labels)}: leave "
-                "threshold None, or make two labels of them"
+                f"a threshold is for two labels, but there are {list_names(labels)}: use "
+                "threshold=None, or merge them into two labels"
             )
         if len(labels) == 2 and self.positive not in labels:
             raise ValueError(
                 f"threshold is about the label {self.positive!r}, but the labels are "
-                f"{list_names(labels)}: give the one that it is about as "
+                f"{list_names(labels)}: give the positive label as "
                 f"threshold={ {**self.asked, 'positive': labels[1]}!r}"
             )
 
     def note(self, probabilities: Doubles, is_positive: NDArray[np.bool_], w: Doubles) -> None:
-        """Note what was predicted before the labels were seen, and choose again if that matters."""
+        """Add predictions made before the labels were known, and choose again if necessary."""
         bins = np.searchsorted(EDGES, probabilities, side="right") - 1
         self._fade(len(bins))
         np.add.at(self.scores, (is_positive.astype(np.intp), bins), w / self.scale)
@@ -314,7 +314,7 @@ class Threshold:
             self.scale = 1.0
 
     def _move_aim(self, weight: float, *, is_positive: bool, is_predicted: bool) -> None:
-        """Aim higher after a mistake, and lower after a success, so that what is asked holds."""
+        """Aim higher after a mistake, lower after a success, so that the requested rate holds."""
         if "recall" in self.asked and is_positive:
             aim, is_right, most = self.asked["recall"], is_predicted, 1.0
             step = IMBALANCE.recall_step
@@ -327,7 +327,7 @@ class Threshold:
         self.aim = min(max(moved, aim / 2), most)
 
     def _choose(self) -> None:
-        """Look at what each threshold would have brought."""
+        """Choose by the results that each threshold would have had."""
         scores = self.scores * self.scale
         if scores.sum(axis=1).min() < IMBALANCE.least_rows:
             return
@@ -345,7 +345,7 @@ class Threshold:
 
 
 def _edges(n: int, step: float) -> list[float]:
-    """Return where bins of log-odds begin, as probabilities; the first has all that are less."""
+    """Return the lower ends of the bins, as probabilities; the first bin is open below."""
     return [0.0] + [1.0 / (1.0 + math.exp((n / 2 - i) * step)) for i in range(1, n)]
 
 
@@ -354,7 +354,7 @@ EDGES = _edges(IMBALANCE.bins, IMBALANCE.step)
 
 # ---------------------------------------------------------------------- both
 class Imbalance:
-    """What a target knows of both; of which one may be None.
+    """Class weights and threshold of a target; one of them may be None.
 
     Parameters
     ----------
@@ -370,35 +370,35 @@ class Imbalance:
 
     @classmethod
     def of(cls, parameters: Any) -> Self | None:
-        """Return what a target is to know; None if the parameters ask for nothing."""
+        """Create it from parameters; None if both are unset."""
         weights = getattr(parameters, "class_weight", None)
         asked = getattr(parameters, "threshold", None)
         return None if weights is None and asked is None else cls(parameters)
 
     def check(self, labels: Sequence[Hashable], *, are_all: bool) -> None:
-        """Raise if these labels are not those that the parameters are about."""
+        """Raise if these labels do not match the parameters."""
         if self.weights is not None:
             self.weights.check(labels, are_all=are_all)
         if self.threshold is not None:
             self.threshold.check(labels)
 
     def cut(self, codes: Mapping[Hashable, int]) -> Cut | None:
-        """Return the threshold in force among these labels."""
+        """Return the present threshold for these labels."""
         if self.threshold is None or len(codes) < 2:
             return None
         return Cut(codes[self.threshold.positive], self.threshold.probability)
 
     def weigh_one(self, code: int, label: Hashable) -> tuple[float, list[float] | None]:
-        """Return what one row of a known label weighs, and the counts after it."""
+        """Return the weight of one row of a known label, and the counts after it."""
         return (1.0, None) if self.weights is None else self.weights.weigh_one(code, label)
 
     def keep_counts(self, counts: list[float] | None) -> None:
-        """Let the labels of what a call brings be seen."""
+        """Update the label counts with those of a call."""
         if self.weights is not None and counts is not None:
             self.weights.counts = counts
 
     def note(self, probabilities: Doubles, codes: NDArray[Any], w: Doubles, cut: Cut) -> None:
-        """Let the threshold see what was predicted, and which labels came."""
+        """Update the threshold with predictions and labels."""
         assert self.threshold is not None
         own, is_positive = probabilities[:, cut.code], codes == cut.code
         counts = w > 0
@@ -406,7 +406,7 @@ class Imbalance:
 
     # ------------------------------------------------------------------ keeping
     def seen(self) -> dict[str, Doubles]:
-        """Return a copy of what was seen, by name; nothing at first."""
+        """Return a copy of the statistics, by name; empty at first."""
         found: dict[str, Doubles] = {}
         if self.weights is not None and self.weights.counts:
             found["counts"] = np.array(self.weights.counts)
@@ -417,7 +417,7 @@ class Imbalance:
         return found
 
     def restore(self, seen: Mapping[str, NDArray[Any]], labels: Sequence[Hashable]) -> None:
-        """Take such a copy over; raise if it is not sound."""
+        """Restore such a copy; raise if it is invalid."""
         self.check(labels, are_all=False)
         lengths: dict[str, range] = {}
         if self.weights is not None and self.weights.stated is None:

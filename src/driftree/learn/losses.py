@@ -1,7 +1,7 @@
-"""Losses of a user's own, as Python functions of whole arrays; the kernels ask them.
+"""Custom losses, as Python functions of whole arrays, called by the kernels.
 
-A loss has a name. Parameters and files hold the name only, and no code: whoever loads a model with
-such a loss must have made the loss before, as by importing the module in which it stands.
+A loss has a name. Parameters and files hold only the name, no code: to load a model with such a
+loss, create the loss first, for example by importing the module that defines it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _made: dict[str, Loss] = {}  # by name; of two with the same name, the later
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss of your own for `DynamicModelTreeRegressor`, as Python functions of whole arrays.
+    """A custom loss for `DynamicModelTreeRegressor`, as Python functions of whole arrays.
 
     Each function takes two arrays of the same length: targets, and the linear predictors of the
     same rows, both in the unit of the target. It returns one number per row, or one for all.
@@ -33,18 +33,18 @@ class Loss:
     Parameters
     ----------
     name : str
-        What files know it by: a file holds no code, so a model with this loss can be loaded where a
-        loss of this name has been made. It may be given as `loss`, too.
+        Its name in files: these hold no code, so a model with this loss can only be loaded after a
+        loss of this name was created. The name may also be given as `loss`.
     loss : callable
-        What a row costs: 0 where the prediction is perfect, and never less. Its unit does not
-        matter; the tree learns how large it mostly is, and makes nats of it.
+        The loss of a row: 0 where the prediction is perfect, and never negative. Its unit does not
+        matter: the tree learns its typical size, and converts it to nats.
     slope : callable
-        Its derivative by the predictor.
+        Its derivative with respect to the predictor.
     curvature : callable
-        Its second derivative by the predictor, or rather what that is on average; above 0. Where it
-        is not, give that of a parabola which touches the loss from above.
+        Its expected second derivative with respect to the predictor, above 0. If that is not
+        positive, the curvature of a parabola that touches the loss from above.
     link : {"identity", "log"}, default="identity"
-        How a prediction is read off the predictor: it is the prediction, or its logarithm. With
+        Whether the predictor is the prediction, or its logarithm. With
         "log" targets must not be negative.
 
     See Also
@@ -54,8 +54,8 @@ class Loss:
     Notes
     -----
     The functions are called while the model learns, never to predict or explain. If one of them
-    raises, or answers with something that is not a number, the call that learns raises, and the
-    model is what it was before.
+    raises, or returns something that is not a number, the call that learns raises, and the model is
+    unchanged.
 
     Examples
     --------
@@ -144,10 +144,10 @@ class Loss:
         found: NDArray[np.float64],
         row: int,
     ) -> NoReturn:
-        """Say what is wrong with the answers for a row."""
+        """Raise an error that says what is wrong with the results for a row."""
         loss, slope, *curvatures = found[:, row].tolist()
         if not np.isfinite(loss) or loss < 0:
-            what, rule = f"loss is {loss!r}", "finite, 0 at best and never negative"
+            what, rule = f"loss is {loss!r}", "finite and not negative"
         elif not np.isfinite(slope):
             what, rule = f"slope is {slope!r}", "finite"
         else:
@@ -159,7 +159,7 @@ class Loss:
 
 
 def find(name: str) -> Loss | None:
-    """Return the user's loss of this name; None if it is a built-in one."""
+    """Return the custom loss of this name; None if it is built in."""
     if name in BUILT_IN:
         return None
     check_name(name)
@@ -172,5 +172,5 @@ def check_name(loss: object) -> None:
         return
     raise ValueError(
         f"loss must be one of {', '.join(map(repr, BUILT_IN))}, or a driftree.Loss, got {loss!r}; "
-        "a loss of your own is known by its name once it has been made: import its module first"
+        "a custom loss is known by its name once it has been created: import its module first"
     )

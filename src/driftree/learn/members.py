@@ -1,9 +1,8 @@
-"""Members: the trees of a forest, what only each of them sees, and how they follow the first.
+"""Members: the trees of a forest, their own inputs, and how they follow the first.
 
-A curve says what one feature does. What two do together only splits could say, one step at a time.
-So each tree of a forest but the first has hinges of random pairs of numbers as further inputs,
-max(0, a z_p + b z_q + c), where z is the number in deviations from its mean. The trees differ in
-their pairs, which is what makes them a forest.
+A curve models the effect of one feature; only splits could model interactions. So each tree of a
+forest except the first has hinges of random pairs of numbers as further inputs, max(0, a z_p + b
+z_q + c), where z is the standardised number. The trees differ in their pairs.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ if TYPE_CHECKING:
 
     Rows = tuple[NDArray[np.float64], SparseRows | None]
 
-GROWTH = ("features", "categorical", "levels", "missing")  # what the kernels are told of it
+GROWTH = ("features", "categorical", "levels", "missing")  # for the kernels
 
 
 class Pairs:
-    """The hinges of one tree, and where its features come from.
+    """The hinges of one tree, and the origin of its features.
 
     Attributes
     ----------
     sources : array of int32
         By feature of the tree: the feature of the forest that it is, or -1 - i for hinge i.
     ends : array of int32, of shape (n_pairs, 2)
-        The two features of the forest that a hinge looks at.
+        The two features of the forest that a hinge uses.
     slopes : array, of shape (n_pairs, 3)
         a, b and c of each.
     """
@@ -57,7 +56,7 @@ class Pairs:
 
     @property
     def n_shared(self) -> int:
-        """How many features of the forest the tree knows."""
+        """Number of features that the tree shares with the forest."""
         return len(self.sources) - len(self)
 
     @property
@@ -66,18 +65,18 @@ class Pairs:
         return np.flatnonzero(self.sources >= 0)
 
     def share(self, n_features: int) -> None:
-        """Know so many features of the forest."""
+        """Set the number of shared features."""
         fresh = np.arange(self.n_shared, n_features, dtype=np.int32)
         self.sources = np.append(self.sources, fresh)
 
     def draw(self, numbers: Sequence[int], n_pairs: int, seed: int) -> NDArray[np.int32]:
-        """Return the ends of hinges that are to come: random pairs of features that are numbers."""
+        """Draw random pairs of numeric features for new hinges."""
         draw = np.random.default_rng([seed, len(self)])
         ends = [draw.choice(numbers, 2, replace=False) for _ in range(n_pairs)]
         return np.array(ends, dtype=np.int32).reshape(-1, 2)
 
     def add(self, ends: NDArray[np.int32], seed: int) -> None:
-        """Have further hinges."""
+        """Add hinges."""
         slopes = np.random.default_rng([seed, len(self), 1]).normal(size=(len(ends), 3))
         fresh = -1 - np.arange(len(self), len(self) + len(ends), dtype=np.int32)
         self.ends = np.concatenate([self.ends, ends])
@@ -86,7 +85,7 @@ class Pairs:
 
     # ------------------------------------------------------------------ keeping
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of all by name."""
+        """Return a copy of all arrays by name."""
         return {
             "sources": self.sources.copy(),
             "ends": self.ends.reshape(-1).copy(),
@@ -94,7 +93,7 @@ class Pairs:
         }
 
     def restore(self, arrays: dict[str, NDArray[Any]], n_features: int) -> None:
-        """Take over arrays; raise ValueError if they are not sound."""
+        """Restore arrays; raise ValueError if they are invalid."""
         sources, ends, slopes = (arrays[name] for name in ("sources", "ends", "slopes"))
         n_pairs = len(slopes) // 3
         is_sound = (
@@ -108,15 +107,15 @@ class Pairs:
             and bool(np.isfinite(slopes).all())
         )
         if not is_sound:
-            raise ValueError("the pairs of features are not sound")
+            raise ValueError("the pairs of features are invalid")
         self.sources, self.ends = sources.copy(), ends.reshape(-1, 2).copy()
         self.slopes = slopes.reshape(-1, 3).copy()
 
 
 def varies(engine: _TreeEngine) -> NDArray[np.bool_]:
-    """Tell which numbers have varied so far, by more than rounding.
+    """Return which numbers have varied so far, by more than rounding.
 
-    A hinge of others would be the same for all rows, until it is another for all of them.
+    A hinge of a constant would itself be constant.
     """
     mean, factor = engine.scale_mean, engine.scale_factor
     has_both = (mean > 0) & (mean < 1)
@@ -125,21 +124,21 @@ def varies(engine: _TreeEngine) -> NDArray[np.bool_]:
 
 
 def scale_of(engine: _TreeEngine) -> NDArray[np.float64]:
-    """Return shift and factor of each feature: z = (x - shift) * factor, in deviations."""
+    """Return shift and factor of each feature: z = (x - shift) * factor, standardised."""
     factor = np.where(engine.scale_is_indicator, 1.0, 2.0) * engine.scale_factor
     return np.column_stack([engine.scale_shift, factor]).reshape(-1)
 
 
 # ---------------------------------------------------------------------- members
 def looks_for_more(parameters: Any) -> bool:
-    """Tell whether a tree may ever be more than the one model that it starts with."""
+    """Return whether a tree may ever grow beyond its first model."""
     return bool(parameters.max_depth or parameters.max_bends)
 
 
 def light_constants(own: MeasuredParameters, forest: ForestParameters) -> MeasuredConstants | None:
-    """Return the constants of a tree that sees pairs; None: it sees none, and is as one alone.
+    """Return the constants of a tree with pairs; None for one without, which is a plain tree.
 
-    `OfForest.of_member` says what its parameters are. Files may hold trees with others.
+    `OfForest.of_member` defines its parameters. Files may hold trees with others.
     """
     if own.absent == "zero":
         return None
@@ -154,7 +153,7 @@ def light_constants(own: MeasuredParameters, forest: ForestParameters) -> Measur
 
 
 class Member:
-    """A tree of a forest, and what only it sees.
+    """A tree of a forest, and its own inputs.
 
     Attributes
     ----------
@@ -178,7 +177,7 @@ class Member:
 
     @property
     def seed(self) -> int:
-        """What its pairs and its order of rows are drawn with."""
+        """The seed of its pairs and its order of rows."""
         return self.tree.parameters.seed
 
     @property
@@ -188,14 +187,14 @@ class Member:
 
     # ------------------------------------------------------------------ rows
     def seen(self, leader: Member) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Return where the features of this tree come from, and its hinges, as kernels take it."""
+        """Return the origin of this tree's features, and its hinges, for the kernels."""
         pairs = self.pairs
         is_plain = self is leader or leader.tree.encoder.sparse is not None
         sources = np.empty(0, dtype=np.int32) if is_plain else pairs.sources
         return sources, pairs.ends.reshape(-1), pairs.slopes.reshape(-1)
 
     def own_sparse(self, sparse: SparseRows, leader: Member) -> SparseRows:
-        """Return what rows hold with this tree's ids; what it has no place for is left out."""
+        """Return sparse rows with this tree's ids; names that it does not have are left out."""
         if self is leader:
             return sparse
         stamp = leader.engine.n_given_up, self.engine.n_given_up
@@ -221,7 +220,7 @@ class Member:
         return SparseRows(begin, own[own >= 0], sparse.values[own >= 0])
 
     def admit(self, sparse: SparseRows, leader: Member) -> None:
-        """Give names of sparse features a place, before rows that hold them are learnt."""
+        """Register names of sparse features, before rows that hold them are learnt."""
         features = self.tree.encoder.sparse
         ids, counts = np.unique(sparse.ids, return_counts=True)
         is_known = np.zeros(len(ids), dtype=bool)
@@ -240,7 +239,7 @@ class Member:
 
     # ------------------------------------------------------------------ growing
     def follow(self, leader: Member) -> bool:
-        """Take over what the first member knows of features, levels and labels, if that is new."""
+        """Copy new features, levels and labels of the first member."""
         encoder, face = leader.tree.encoder, self.tree.encoder.row_face
         known, own = encoder.known, face.known
         words = own.with_labels(known.label_list[len(own.labels) :])
@@ -262,7 +261,7 @@ class Member:
     def _growth(
         self, leader: Member, places: NDArray[np.intp], n_known: int
     ) -> dict[str, list[Any]]:
-        """Return what the first member's schema has and this one has not, as kernels take it."""
+        """Return what this schema lacks compared with the first member's, for the kernels."""
         theirs, ours, known = leader.engine, self.engine, places[:n_known]
         is_categorical, has_value = theirs.is_categorical != 0, theirs.value_column >= 0
         turned = is_categorical[:n_known] & (ours.is_categorical[known] == 0)
@@ -282,7 +281,7 @@ class Member:
     def _words_with(
         self, own: Vocabulary, known: Vocabulary, places: NDArray[np.intp]
     ) -> Vocabulary:
-        """Return this tree's names with the first member's, whose levels it has, too."""
+        """Return this tree's names together with the first member's names and levels."""
         names = list(own.feature_names)
         for name in known.feature_names[self.pairs.n_shared :]:
             names.append(_unused(name, names))
@@ -292,12 +291,12 @@ class Member:
         return Vocabulary.of({name: i for i, name in enumerate(names)}, levels, own.labels)
 
     def count_pairs(self, n_numbers: int) -> int:
-        """Return how many hinges so many numbers are worth."""
+        """Return the number of hinges for so many numeric features."""
         kind = GROWING if looks_for_more(self.tree.parameters) else FLAT
         return min(kind.pairs_per_feature * n_numbers, kind.most_pairs)
 
     def add_pairs(self, leader: Member) -> None:
-        """Have as many hinges as the numbers among the features are worth."""
+        """Add hinges for the numeric features."""
         first = len(level_names(leader.engine))
         numbers = np.flatnonzero((leader.engine.value_column >= 0) & varies(leader.engine))
         numbers = numbers[numbers >= first]
@@ -305,7 +304,7 @@ class Member:
         if len(numbers) < 2 or n_pairs <= 0:
             return
         face, shown = self.tree.encoder.row_face, leader.tree.encoder.display_names
-        by_name = sorted(numbers.tolist(), key=shown.__getitem__)  # whatever order they came in
+        by_name = sorted(numbers.tolist(), key=shown.__getitem__)  # in any order of arrival
         ends = self.pairs.draw(by_name, n_pairs, self.seed)
         words: Vocabulary = face.known
         names = list(words.feature_names)

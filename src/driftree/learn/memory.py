@@ -1,11 +1,11 @@
-"""Memory: what objects hold, what a tree of one leaf would take, the text its file would hold.
+"""Memory: bytes of objects, of a tree of one leaf, and of the text in its file.
 
 Memory grows with the square of the inputs of a simple model, and with their product with the
-classes. Names and labels may come at any time, and a stream may bring ten thousand of them by
+classes. Names and labels may come at any time, and a stream may contain ten thousand of them by
 mistake (identifiers, a regression target): such a row is refused before anything has changed.
-Whether a row is refused depends only on features and labels, not on the machine or the tree.
-Names, levels and labels are text in a model file, which holds a limited amount of it: a model that
-learns more could never be saved.
+Whether a row is refused depends only on features and labels, not on the machine or the tree. Names,
+levels and labels are text in a model file, which holds a limited amount of it: a model that learns
+more could never be saved.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MOST_BYTES = 2 * 2**30
 MOST_TEXT = 2**23
 MOST_DEPTH = 16  # of tuples; a file holds no deeper ones
 _SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)  # by all objects
-_VIEW_BYTES = 256  # what the kernels' bindings need for a view of their memory
+_VIEW_BYTES = 256  # overhead of the bindings for an array view
 _CACHED = (None, True, False, (), *range(-5, 257))  # cached by Python
 
 
 # ---------------------------------------------------------------------- limits
 @dataclass(frozen=True, slots=True)
 class SchemaSize:
-    """How many features, inputs of the simple models (with the intercept) and classes there are.
+    """Number of features, inputs of the simple models (with the intercept) and classes.
 
     The last one is the bytes that names, levels and labels take as text in a model file.
 
@@ -113,7 +113,7 @@ def check_budget(tree: SizedTree, size: SchemaSize) -> None:
     raise ValueError(
         f"{size.n_features:,} features as {size.n_columns:,} inputs and {size.n_classes:,} classes "
         f"would take {needed / 2**30:.1f} GiB in a tree of one leaf, at most "
-        f"{MOST_BYTES / 2**30:.1f} GiB are allowed: choose, hash or project the features, "
+        f"{MOST_BYTES / 2**30:.1f} GiB are allowed: select, hash or project the features, "
         f"{_ways_out(tree)}merge rare classes{_savers(tree)}"
     )
 
@@ -130,7 +130,7 @@ def _savers(tree: SizedTree) -> str:
 
 # ---------------------------------------------------------------------- what is held now
 def bytes_of(*objects: object, without: Iterable[object] = ()) -> int:
-    """Return the bytes of objects and all that they refer to, each counted once.
+    """Return the bytes of objects and everything that they refer to, each counted once.
 
     Parameters
     ----------

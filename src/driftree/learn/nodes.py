@@ -1,4 +1,4 @@
-"""Nodes: the tree that an engine holds as arrays, read in the user's words."""
+"""Nodes: the tree that an engine holds as arrays, in the user's names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TreeNodes:
     """Nodes, leaves and paths.
 
-    A tree's encoder puts conditions into the user's words, and its target says what y means.
+    A tree's encoder converts conditions to the user's names, and its target defines what y means.
     `state.connect` sets both; a tree without them calls its features x0, x1, ...
     """
 
@@ -33,10 +33,10 @@ class TreeNodes:
         self.engine = engine
 
     def end_call(self) -> None:
-        """Do what is to be done after all rows of a call."""
+        """Finish a call, after all its rows."""
 
     def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
-        """Return what reads rows that hold few of many features; None if it does not take them."""
+        """Return the reader of sparse rows; None if they are not supported."""
         return None
 
     @property
@@ -46,17 +46,17 @@ class TreeNodes:
 
     @property
     def n_changes(self) -> int:
-        """How often it has changed; 0 if it does not tell."""
+        """How often it has changed; 0 if unknown."""
         return 0
 
     @property
     def recent_loss(self) -> float | None:
-        """Mean loss of the last rows, predicted before learnt; None if it does not tell."""
+        """Mean loss of the last rows, predicted before learnt; None if unknown."""
         return None
 
     @property
     def label_rows(self) -> NDArray[np.float64] | None:
-        """Rows of each label, as far as they are remembered; None if it does not tell."""
+        """Rows of each label, as far as they are remembered; None if unknown."""
         return None
 
     def walk(self) -> Iterator[int]:
@@ -112,7 +112,7 @@ class TreeNodes:
     def words(
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool
     ) -> Condition:
-        """Return a split in the user's words."""
+        """Return a split in the user's names."""
         if not hasattr(self, "encoder"):
             return Condition(f"x{feature}", "==" if equality else "<=", threshold, missing_left)
         return self.encoder.condition(

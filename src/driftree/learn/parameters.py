@@ -1,4 +1,4 @@
-"""The learners' parameters as checked, immutable records."""
+"""The learners' parameters as validated, immutable records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from driftree.learn.losses import Loss, check_name
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """What a number may be; `text` is how an error says it."""
+    """The range of a number; `text` describes it in errors."""
 
     low: float
     high: float
@@ -69,7 +69,7 @@ RANGES = {
 
 
 class CheckedParameters:
-    """Base of the records: every field that has a range is checked when the record is made."""
+    """Base of the records: every field with a range is checked when the record is created."""
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]  # by their names
@@ -81,13 +81,13 @@ class CheckedParameters:
 
     @classmethod
     def of(cls, source: object) -> Self:
-        """Read the parameters off an object that has attributes of these names."""
+        """Read the parameters from an object with attributes of these names."""
         return cls(**{name: getattr(source, name) for name in cls.__dataclass_fields__})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeParameters(CheckedParameters):
-    """What both settings share; `DynamicModelTreeClassifier` explains each parameter."""
+    """Parameters of both settings; `DynamicModelTreeClassifier` explains each."""
 
     setting: str
     epsilon: float
@@ -147,7 +147,7 @@ class OfLabels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLabelParameters(OfLabels, MeasuredParameters):
-    """The same for a target that is a label."""
+    """The same for classifiers."""
 
     class_weight: str | dict[Any, float] | None = None
     threshold: dict[str, Any] | None = None
@@ -159,7 +159,7 @@ class MeasuredLabelParameters(OfLabels, MeasuredParameters):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperLabelParameters(OfLabels, PaperParameters):
-    """The same for a target that is a label."""
+    """The same for classifiers."""
 
     class_weight: str | dict[Any, float] | None = None
     threshold: dict[str, Any] | None = None
@@ -176,7 +176,7 @@ PAPER_LOSSES = ("gaussian", "student")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumberParameters(MeasuredParameters):
-    """The same for a target that is a number; of a user's own loss, its name."""
+    """The same for regressors; a custom loss by its name."""
 
     loss: str = "gaussian"
     quantiles: tuple[float, ...] = QUANTILES
@@ -215,7 +215,7 @@ class PaperNumberParameters(PaperParameters):
 
 
 def check_quantiles(quantiles: Any) -> tuple[float, ...]:
-    """Return quantiles in order; raise if they are none.
+    """Return sorted quantiles; raise if they are invalid.
 
     Examples
     --------
@@ -237,7 +237,7 @@ def check_quantiles(quantiles: Any) -> tuple[float, ...]:
 
 
 def count_threads(n_jobs: object) -> int:
-    """Return how many threads `n_jobs` means, as scikit-learn counts them.
+    """Return the number of threads for `n_jobs`, as in scikit-learn.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def n_cores() -> int:
     return int(joblib.cpu_count())
 
 
-STRAIGHT_EPSILON = 1e-14  # there is no price, so that this alone keeps trees small
+STRAIGHT_EPSILON = 1e-14  # without a price, only this keeps trees small
 
 Parameters = MeasuredParameters | PaperParameters
 Settings = dict[object, type[Parameters]]
@@ -280,7 +280,7 @@ NUMBER_SETTINGS: Settings = {"measured": MeasuredNumberParameters, "paper": Pape
 
 
 def read_parameters(source: Any, settings: Settings = SETTINGS) -> Parameters:
-    """Read the parameters of a tree off an object; None is the default of the setting in use.
+    """Read the parameters of a tree from an object; None is the default of its setting.
 
     Examples
     --------
@@ -317,22 +317,22 @@ def read_parameters(source: Any, settings: Settings = SETTINGS) -> Parameters:
 
 
 class OfForest:
-    """What the parameters of forests have besides those of their trees."""
+    """Parameters of forests besides those of their trees."""
 
     __slots__ = ()
     seed: int
     _tree: ClassVar[type[MeasuredParameters]]
-    _of_all: ClassVar[tuple[str, ...]] = ()  # what only the forest as a whole knows
+    _of_all: ClassVar[tuple[str, ...]] = ()  # parameters of the forest as a whole
     constants: ClassVar[ForestConstants] = FOREST
 
     def of_member(self, number: int) -> MeasuredParameters:
-        """Return the parameters of a tree, the plain one first; numbers go on where one is new."""
+        """Return the parameters of a tree, the plain one first; new trees have further numbers."""
         turns = self.constants.turns
         kind = turns[(number - 1) % len(turns)] if number > 0 else None
         return self._of_kind(kind, (int(self.seed) + number) % 2**64)
 
     def may_have(self, place: int, own: MeasuredParameters) -> bool:
-        """Tell whether a tree with these parameters can be in a place; in old files all grow."""
+        """Return whether a tree with these parameters can be at an index; in old files all grow."""
         kinds = (*self.constants.turns, GROWING) if place > 0 else (None,)
         return any(own == self._of_kind(kind, own.seed) for kind in kinds)
 
@@ -350,7 +350,7 @@ class OfForest:
 
     @property
     def of_all(self) -> dict[str, Any]:
-        """What only the forest as a whole knows."""
+        """The parameters of the forest as a whole."""
         return {name: getattr(self, name) for name in self._of_all}
 
 

@@ -1,8 +1,8 @@
 """Sparse features: rows that hold few of many features, as messages hold words.
 
-What a row does not hold is 0. A name has a place as soon as it is learnt, and weights only in the
-models that have met it; the kernels do the rest (`sparse.hpp`). Decided here: which features get a
-column of their own, and which give way when there are too many.
+Absent features are 0. A name is registered when it is learnt, and has weights only in the models
+that have met it; the kernels do the rest (`sparse.hpp`). Here is decided which features get a
+column of their own, and which are evicted when there are too many.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class SparseFeatures:
     Parameters
     ----------
     row_face : MeasuredRowFace
-        It holds the names.
+        Holds the names.
     engine : MeasuredEngine
-        Where the weights are.
+        Holds the weights.
     constants : MeasuredConstants
-        What makes a feature worth a column.
+        Defines when a feature gets a column.
     max_features : int
-        Names that there may be.
+        Largest number of names.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SparseFeatures:
         self.constants = constants
         self.max_features = max_features
         self.is_wide = False
-        """Whether tables are of numbers that may be 0, and that count as their mean if missing."""
+        """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
         engine.most_sparse = max_features
         self._plan_look()
 
@@ -97,7 +97,7 @@ class SparseFeatures:
         return self._batch(found)
 
     def step_rows(self, begin: NDArray[np.int64], start: int, size: int) -> int:
-        """Return how many of `size` rows make a step; row i begins at begin[i] of all values."""
+        """Return how many of `size` rows form a step; row i begins at begin[i] of all values."""
         end = begin[start] + self.constants.step_values
         n_fitting = int(np.searchsorted(begin, end, side="right")) - 1 - start
         return max(1, min(size, n_fitting))
@@ -138,11 +138,11 @@ class SparseFeatures:
 
     # ------------------------------------------------------------------ names
     def admit(self, names: Mapping[Hashable, int], *, centred: bool = False) -> None:
-        """Give names a place; if there are too many, the rarest of all give way.
+        """Register names; if there are too many, evict the rarest.
 
-        Each time at least an eighth of them does, so that it does not happen with every row. What
-        they counted fades then by half, and so do those that were frequent long ago. Of more new
-        names than there may be at all, the most frequent have one.
+        At least an eighth is evicted each time, so that it does not happen with every row. Counts
+        are then halved, so that names that were frequent only long ago are evicted in the end. If
+        there are more new names than allowed, the most frequent are registered.
         """
         face, engine = self.row_face, self.engine
         known = face.sparse_ids(list(names), learning=False, centred=False) or []
@@ -163,10 +163,10 @@ class SparseFeatures:
 
     # ------------------------------------------------------------------ columns
     def look(self, known: Vocabulary) -> None:
-        """Make prominent the features about which the models still have most to learn.
+        """Make the features prominent about which the models still have most to learn.
 
-        These may be split upon. What most rows hold is not sparse: it gets a column, and is learnt
-        together with the others that have one. Who calls has the engine's turn.
+        These may be split on. Features that most rows hold are not sparse: they get a column, and
+        are learnt jointly with the others that have one. The caller holds the engine's lock.
         """
         engine, c = self.engine, self.constants
         is_column = engine.value_column >= 0
@@ -191,11 +191,11 @@ class SparseFeatures:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to look."""
+        """Whether a check is due."""
         return self.engine.n_rows >= self.engine.look_at
 
     def _plan_look(self) -> None:
-        """Plan the next look, which follows from the number of rows alone."""
+        """Schedule the next check, by the number of rows alone."""
         c, next_look = self.constants, self.constants.first_look_rows
         while next_look <= self.engine.n_rows:
             n_more = -(-(self.engine.n_rows + 1 - next_look) // c.look_rows)
@@ -203,7 +203,7 @@ class SparseFeatures:
         self.engine.look_at = next_look
 
     def restored(self) -> None:
-        """Go on with what another model has learnt; raise if its names do not fit."""
+        """Continue from a restored model; raise if its names do not fit."""
         names = self.row_face.sparse_names()
         if self.row_face.n_sparse > self.max_features:
             raise ValueError(
@@ -219,7 +219,7 @@ class SparseFeatures:
 
 
 def numbers_of(X: Table) -> NDArray[Any] | None:
-    """Return a table as an array if it holds nothing but numbers."""
+    """Return a table as an array if it holds only numbers."""
     if isinstance(X, SparseMatrix) or not holds_numbers(X):
         return None
     if isinstance(X, np.ndarray):
@@ -241,14 +241,14 @@ def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, 
 
 
 def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
-    """Return what a row holds, each level of a text a feature; raise if it is wrong."""
+    """Return the features of a row, each level of a text as one; raise if it is invalid."""
     if not hasattr(row, "items"):
         raise TypeError(f"a row must be a dict of feature names to values, got {shown(row)}")
     held: dict[Hashable, float] = {}
     where = None if rows is None else rows[place : place + 1]
     for name, value in row.items():
         if name != name:  # noqa: PLR0124 (NaN)
-            raise ValueError(f"a feature is named {name!r}: give it a name, or leave it out")
+            raise ValueError(f"a feature is named {name!r}: give it a name, or remove it")
         if isinstance(value, str):
             held[_checked_name(f"{name} == {value}")] = 1.0
         elif not is_missing(value):
@@ -264,14 +264,14 @@ def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
 def _checked_name(name: Any) -> Any:
     if isinstance(name, str) and len(name) > MAX_NAME:
         raise ValueError(
-            f"a feature's name has {len(name):,} characters, and at most {MAX_NAME:,} are allowed "
-            f"({shown(name)}): make words of a text first, as river's BagOfWords does"
+            f"a feature's name has {len(name):,} characters, but at most {MAX_NAME:,} are allowed "
+            f"({shown(name)}): split a text into words first, for example with river's BagOfWords"
         )
     return name
 
 
 def looks_sparse(row: Iterable[Hashable], known: Collection[Hashable]) -> bool:
-    """Tell whether a row holds new features and lacks more than half of those that are known.
+    """Return whether a row holds new features and lacks more than half of the known ones.
 
     Examples
     --------
@@ -281,7 +281,7 @@ def looks_sparse(row: Iterable[Hashable], known: Collection[Hashable]) -> bool:
     False
     """
     if not isinstance(row, Iterable):
-        return False  # it will be refused
+        return False  # it will raise an error
     names = list(row)
     held = sum(name in known for name in names)
     return held < len(names) and 2 * held < len(known)

@@ -1,4 +1,4 @@
-"""State: what an estimator has learnt, a tree with encoder and target; its size; copies of it."""
+"""State: what an estimator has learnt, a tree with encoder and target; size, copies, pickles."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from driftree.learn.nodes import TreeNodes
     from driftree.learn.target import Codes, Target
 
-STATE_VERSION = 4  # of what is pickled: to be raised with every change of it
-NO_WORDS = Vocabulary.of({}, [], {})  # of all trees that have met none yet
+STATE_VERSION = 4  # of the pickle format: increase it with every change
+NO_WORDS = Vocabulary.of({}, [], {})  # shared by all trees without any
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 class LearningTree(Protocol):
-    """What the estimators need of a tree; all else about it is its own business."""
+    """The interface of a tree for the estimators."""
 
     @property
     def parameters(self) -> Any:
-        """The checked parameters that made it."""
+        """Its validated parameters."""
 
     @property
     def engine(self) -> _TreeEngine:
@@ -59,19 +59,19 @@ class LearningTree(Protocol):
 
     @property
     def n_changes(self) -> int:
-        """How often it has changed; 0 if it does not tell."""
+        """How often it has changed; 0 if unknown."""
 
     @property
     def recent_loss(self) -> float | None:
-        """Mean loss of the last rows, predicted before learnt; None if it does not tell."""
+        """Mean loss of the last rows, predicted before learnt; None if unknown."""
 
     @property
     def label_rows(self) -> NDArray[np.float64] | None:
-        """Rows of each label, as far as they are remembered; None if it does not tell."""
+        """Rows of each label, as far as they are remembered; None if unknown."""
 
     @property
     def step_rows(self) -> int:
-        """Rows of a batch that are learnt at a time, at most."""
+        """Largest number of rows of a step."""
 
     def learn(
         self,
@@ -80,7 +80,7 @@ class LearningTree(Protocol):
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
-        """Take one step with at most `step_rows` rows; who calls has the engine's turn."""
+        """Learn at most `step_rows` rows in one step; the caller holds the engine's lock."""
 
     def decide(self) -> None:
         """Decide the nodes that are due."""
@@ -92,23 +92,23 @@ class LearningTree(Protocol):
         """Return the bytes of a tree of one leaf."""
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
-        """Make ready for labels to come."""
+        """Prepare for new labels."""
 
     def end_call(self) -> None:
-        """Do what is to be done after all rows of a call."""
+        """Finish a call, after all its rows."""
 
     def finish(self) -> None:
-        """Bring to an end what is new or was interrupted: thresholds, the last event."""
+        """Complete what is new or was interrupted: thresholds, the last event."""
 
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing to finish."""
 
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of all that was learnt."""
+        """Return a copy of everything learnt."""
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree; raise ValueError if it is not sound."""
+        """Restore what another tree has learnt; raise ValueError if it is invalid."""
 
 
 def connect(
@@ -118,7 +118,7 @@ def connect(
     indicators: bool,
     target: type[Target] = Labels,
 ) -> None:
-    """Give a new tree its encoder and its target, which share one vocabulary."""
+    """Set the encoder and the target of a new tree, which share one vocabulary."""
     row_face = tree.engine.row_face(NO_WORDS)
     tree.encoder = Encoder(
         row_face,
@@ -131,7 +131,7 @@ def connect(
 
 
 class HasTree(Protocol):
-    """Whatever may have learnt a tree."""
+    """An object that may have a tree."""
 
     @property
     def _tree(self) -> LearningTree | None: ...
@@ -140,14 +140,14 @@ class HasTree(Protocol):
 def undisturbed(
     method: Callable[Concatenate[State, Arguments], Result],
 ) -> Callable[Concatenate[State, Arguments], Result]:
-    """Let a method see one whole state of the model: no other thread learns meanwhile."""
+    """Run a method under the read lock: no other thread learns meanwhile."""
     return _in_turn(method, alone=False)
 
 
 def undisturbed_alone(
     method: Callable[Concatenate[State, Arguments], Result],
 ) -> Callable[Concatenate[State, Arguments], Result]:
-    """Do the same, but no other thread may look either: the paper's candidates are settled."""
+    """Run a method under the write lock, since it settles the paper's candidates."""
     return _in_turn(method, alone=True)
 
 
@@ -160,7 +160,7 @@ def _in_turn(
             if not tree.is_finished:
                 tree.finish()
             with tree.engine.writing() if alone else tree.engine.reading():
-                if tree is self._tree:  # `fit` makes a new one
+                if tree is self._tree:  # `fit` creates a new one
                     return method(self, *arguments, **more)
         return method(self, *arguments, **more)
 
@@ -180,19 +180,19 @@ class Unsaved:
         return self
 
     def _learning(self) -> Turn:
-        """Return the turn that a thread has for all of a call that learns."""
+        """Return the lock for whole calls that learn."""
         return self._lock.hold()
 
 
 class PickledArrays(dict[str, Any]):
-    """Arrays by name, which are pickled in one piece: there are a hundred small ones."""
+    """Arrays by name, pickled in one piece, since there are a hundred small ones."""
 
     def __reduce__(self) -> tuple[Callable[[bytes], StoredArrays], tuple[bytes]]:
         return unpickle_arrays, (pack_arrays(self),)
 
 
 def unpickle_arrays(packed: bytes) -> StoredArrays:
-    """Return the arrays in a pickle, as `LearntState._take_over` takes them, too."""
+    """Return the arrays in a pickle, as input for `LearntState._take_over`."""
     return StoredArrays.unpack(packed)
 
 
@@ -214,7 +214,7 @@ def count_parameters(tree: LearningTree) -> int:
 
 
 def learnt_of(tree: LearningTree) -> dict[str, Any]:
-    """Return a copy of all that a tree has learnt, for `take_over`."""
+    """Return a copy of everything that a tree has learnt, for `take_over`."""
     knowledge = tree.knowledge()
     return {
         **knowledge,
@@ -226,54 +226,54 @@ def learnt_of(tree: LearningTree) -> dict[str, Any]:
 
 
 def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
-    """Let a tree know what another one has learnt, if that is sound."""
+    """Restore what another tree has learnt, if it is valid."""
     tree.restore(learnt)
     growth.restore(tree, learnt)
     restore_seen(tree, learnt.get("seen", {}))
 
 
 def restore_seen(tree: LearningTree, seen: Mapping[str, NDArray[Any]]) -> None:
-    """Let a tree know what another one has seen of the labels, if that is sound."""
+    """Restore the label statistics of another tree, if they are valid."""
     if tree.target.imbalance is not None:
         tree.target.imbalance.restore(seen, tree.target.label_list)
     elif seen:
-        raise ValueError("only labels that are weighed, or have a threshold, are counted")
+        raise ValueError("label statistics need class_weight or threshold")
 
 
 class LearntState(Unsaved):
-    """What the estimators share; nothing is kept before something was learnt.
+    """The state of all estimators, and its locks; it has no tree before something was learnt.
 
-    Threads take turns. Those that predict share theirs; one that learns has its own for each step,
-    which includes the decisions and all that is new. So whoever looks sees the model after a whole
-    step (`undisturbed`). Calls that learn come one after the other (`_learning`), but for rows of
-    `learn_one` in which nothing is new: these may come between the steps of a batch.
+    Predictions share a read lock; learning takes the write lock for each step, including decisions
+    and new names. So readers see the model after a whole step (`undisturbed`). Calls that learn are
+    serialised (`_learning`), except rows of `learn_one` without anything new: these may be learnt
+    between the steps of a batch.
     """
 
     categorical: Sequence[Hashable] | None
     _tree: LearningTree | None = None
 
     def _read_parameters(self, *, is_sparse: bool = False) -> Any:
-        """Return the parameters, checked; of a model whose first rows are sparse."""
+        """Return the validated parameters; `sparse` if the first rows are sparse."""
         raise NotImplementedError
 
     @staticmethod
     def _new_tree(parameters: Any, categorical: Sequence[Hashable] | None) -> LearningTree:
-        """Return a new tree that is connected with its encoder and its target."""
+        """Return a new tree, connected with its encoder and its target."""
         raise NotImplementedError
 
     @classmethod
     def _bare_tree(cls, learnt: Mapping[str, Any]) -> LearningTree:
-        """Return a tree for `take_over`, which tells it of features, levels and labels."""
+        """Return a tree for `take_over`, which sets features, levels and labels."""
         return cls._new_tree(learnt["parameters"], learnt["categorical"])
 
     # ------------------------------------------------------------------ what it knows
     @property
     def _fitted(self) -> LearningTree:
-        """The tree, for attributes that are there once something was learnt."""
+        """The tree, for attributes that exist once something was learnt."""
         tree = self._tree
         if tree is None:
             raise AttributeError(
-                f"this {type(self).__name__} has learnt nothing yet: such attributes come with "
+                f"this {type(self).__name__} has learnt nothing yet: such attributes exist after "
                 "the first rows"
             )
         return tree
@@ -315,21 +315,21 @@ class LearntState(Unsaved):
 
     @property
     def n_rows_seen_(self) -> int:
-        """Rows learnt so far; a weight counts as the rows it was turned into, at most 8."""
+        """Rows learnt so far; a weighted row counts as the rows it was converted to, at most 8."""
         return int(self._fitted.engine.n_rows)
 
     @undisturbed
     def memory_usage(self) -> int:
         """Return the bytes that the model holds.
 
-        These are the tree's arrays, what learning keeps ready for its next step, names and labels,
-        and the history; with what Python and its allocator need for them.
+        These are the tree's arrays, working memory, names and labels, and the history, including
+        the overhead of Python and its allocator.
         """
         tree = self._tree
         return 0 if tree is None else tree.engine.memory_usage() + self._python_bytes(tree)
 
     def _python_bytes(self, tree: LearningTree) -> int:
-        """Return the bytes of all Python objects; of the parts that have not changed, as before."""
+        """Return the bytes of all Python objects; unchanged parts are cached."""
         engine, history = tree.engine, getattr(tree, "history", None)
         schema = engine.n_features, engine.n_columns, engine.n_classes
         parts = [(schema, self.__dict__), *(() if history is None else history.parts())]
@@ -342,24 +342,25 @@ class LearntState(Unsaved):
 
     # ------------------------------------------------------------------ files
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file, which `driftree.load` reads; later versions will, too.
+        """Write the model to a file, which `driftree.load` of this and later versions reads.
 
-        The file is replaced whole: whatever happens meanwhile, it is the old one or the new one.
+        The file is replaced atomically: whatever happens meanwhile, it is the old one or the new
+        one.
 
         Parameters
         ----------
         path : path
-            The file, by convention `.dmt`. A link stays a link, and what it points to is replaced.
+            The file, by convention `.dmt`. A link stays a link, and its target is replaced.
 
         See Also
         --------
-        driftree.load : The model again.
+        driftree.load : Reads the model.
 
         Notes
         -----
-        A file holds no code, and reading one runs none. Names, levels and labels may be text,
-        numbers, booleans, None, bytes and tuples of these. Subclasses, and models with
-        attributes of others, are refused: pickle takes them. See `docs/files.md`.
+        A file holds no code, and reading one executes none. Names, levels and labels may be text,
+        numbers, booleans, None, bytes and tuples of these. Subclasses, and models with other
+        attributes, are refused: pickle supports them. See `docs/files.md`.
 
         Examples
         --------
@@ -376,14 +377,14 @@ class LearntState(Unsaved):
         models.save(self, path)
 
     def _take_over(self, learnt: dict[str, Any]) -> None:
-        """Make a tree of what another model has learnt, if that is sound."""
+        """Restore a tree from what another model has learnt, if it is valid."""
         tree = self._bare_tree(learnt)
         take_over(tree, learnt)
         self._tree = tree
 
     @staticmethod
     def _learnt_of(tree: Any) -> dict[str, Any]:
-        """Return a copy of all that a tree has learnt, for `_take_over`."""
+        """Return a copy of everything that a tree has learnt, for `_take_over`."""
         return learnt_of(tree)
 
     # ------------------------------------------------------------------ copying
@@ -405,7 +406,7 @@ class LearntState(Unsaved):
             self._take_over(learnt)
 
     def _get_params(self) -> dict[str, Any]:
-        # River looks at the first item of every tuple: an empty one must not reach it.
+        # River reads the first item of every tuple, so empty ones must not reach it.
         params: dict[str, Any] = super()._get_params()  # type: ignore[misc]
         return {
             name: None if isinstance(value, tuple) and not value else value
@@ -417,14 +418,14 @@ class LearntState(Unsaved):
         new_params: dict[str, Any] | None = None,
         include_attributes: bool = False,  # noqa: FBT001, FBT002 (River's signature)
     ) -> Self:
-        """Return a learner with the same parameters, and on demand the same knowledge.
+        """Return a learner with the same parameters and, optionally, the same state.
 
         Parameters
         ----------
         new_params : dict, optional
             Parameters to change.
         include_attributes : bool, default=False
-            True copies what was learnt.
+            Whether to copy what was learnt.
         """
         clone: Self = super().clone(new_params)  # type: ignore[misc]
         if include_attributes:
@@ -438,7 +439,7 @@ class LearntState(Unsaved):
 
 
 def _check_stamp(stamp: Any) -> None:
-    """Raise if a pickle is of another version than this one reads."""
+    """Raise if a pickle is of another version."""
     known = stamp if isinstance(stamp, dict) else {}
     if known.get("state") != STATE_VERSION:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Tables: X as arrays, data frames or dicts of columns, checked, and the names of its columns."""
+"""Tables: X as arrays, data frames or dicts of columns, validated, with column names."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Columns:
 
 
 class SparseMatrix:
-    """A matrix of SciPy's in rows: what it does not store is 0.
+    """A SciPy matrix in CSR format: values that are not stored are 0.
 
     Examples
     --------
@@ -79,11 +79,11 @@ class SparseMatrix:
         self.matrix = matrix
         self.shape = matrix.shape
         self.is_dense = is_dense
-        """Whether all cells are stored, zeros, too: what is not is missing."""
+        """Whether all cells are stored, including zeros: others are missing."""
 
     @classmethod
     def of(cls, X: Any) -> SparseMatrix:
-        """Take any matrix or array, sparse or not; NaN is missing, which is 0."""
+        """Convert any matrix or array, sparse or not; NaN is missing, which is 0."""
         matrix = scipy.sparse.csr_array(X, dtype=np.float64)
         if not matrix.has_canonical_format:
             matrix = matrix.copy()
@@ -92,7 +92,7 @@ class SparseMatrix:
 
     @classmethod
     def of_dense(cls, X: NDArray[Any]) -> SparseMatrix:
-        """Take an array whose zeros are numbers like any other."""
+        """Convert an array whose zeros are numbers like any other."""
         X = np.ascontiguousarray(X, dtype=np.float64)
         n, m = X.shape
         columns = np.tile(np.arange(m, dtype=np.int32), n)
@@ -107,11 +107,11 @@ class SparseMatrix:
 Frame = nw.DataFrame[Any] | Columns
 Table = NDArray[Any] | Frame | SparseMatrix
 
-WIDE = 512  # columns of a table up to which all are learnt together: benchmarks/wide.py
+WIDE = 512  # columns up to which all are learnt jointly: benchmarks/wide.py
 
 
 def holds_numbers(table: Table) -> bool:
-    """Tell whether all cells of a table have numeric types.
+    """Return whether all cells of a table have numeric types.
 
     Examples
     --------
@@ -133,10 +133,10 @@ def array_names(n: int) -> list[Hashable]:
 
 
 class Seen(BaseEstimator):
-    """What scikit-learn's estimators remember of features: `n_features_in_`, `feature_names_in_`.
+    """scikit-learn's attributes of features: `n_features_in_`, `feature_names_in_`.
 
-    Reading changes no estimator: it fills one of these, which the estimator takes over once all
-    input is checked.
+    Reading does not change the estimator: it fills one of these, which the estimator adopts once
+    all input is checked.
     """
 
     n_features_in_: int
@@ -148,31 +148,31 @@ class NamedTable(NamedTuple):
 
     table: Table
     names: list[Hashable] | None
-    """The columns' names, if they are not the table's own."""
+    """The columns' names, if not those of the table."""
     seen: Seen | None
-    """What to remember of the first table."""
+    """Attributes from the first table."""
     is_wide: bool
-    """Whether it holds numbers in more columns than are learnt together."""
+    """Whether it has more numeric columns than are learnt jointly."""
 
     @classmethod
     def of(
         cls, table: Table, names: list[Hashable] | None = None, seen: Seen | None = None
     ) -> NamedTable:
-        """Look at how wide a table is; a sparse matrix is not, as it stores little."""
+        """Check the width of a table; a sparse matrix is never wide."""
         is_many = not isinstance(table, SparseMatrix) and table.shape[1] > WIDE
         return cls(table, names, seen, is_many and holds_numbers(table))
 
 
 def read_rows(X: Any) -> NamedTable:
-    """Return a frame, or a dict of columns, by River's rules: features are known by name."""
+    """Return a frame, or a dict of columns, by River's rules: features are matched by name."""
     return NamedTable.of(read_frame(X))
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     """Return an array or a frame by scikit-learn's rules.
 
-    The features are those of the first call of `fit` or `partial_fit`. An estimator that has only
-    had River's calls knows features by name, and a table may lack some of them.
+    The features are those of the first call of `fit` or `partial_fit`. If an estimator has only had
+    River's calls, features are matched by name, and a table may lack some of them.
     """
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     if not is_plain and _is_dicts(X):
@@ -210,14 +210,14 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
 
 
 def _with_all(columns: dict[Any, NDArray[Any]], names: Iterable[Any]) -> dict[Any, NDArray[Any]]:
-    """Return columns in the order of the first call, those that no row holds as missing."""
+    """Return columns in the order of the first call, absent ones as missing."""
     n_rows = len(next(iter(columns.values()), ()))
     known = {name: columns.get(name, np.full(n_rows, None)) for name in names}
     return known | columns
 
 
 def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
-    """Remember the names of a dict's columns, or compare them with those that are known."""
+    """Store the names of a dict's columns, or compare them with the known ones."""
     if is_first:
         known.n_features_in_ = len(table.columns)
         if all(isinstance(name, str) for name in table.columns):  # as in scikit-learn
@@ -232,19 +232,19 @@ def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
 
 
 def read_frame(X: Any) -> Frame:
-    """Return a data frame as narwhals' own, a dict of columns or a list of rows as `Columns`."""
+    """Return a data frame as a narwhals frame, a dict of columns or a list of rows as `Columns`."""
     if _is_dicts(X):
         return Columns(to_columns(X))
     return Columns(X) if _is_columns(X) else to_frame(X)
 
 
 def _is_dicts(X: Any) -> bool:
-    """Tell whether rows are given as dicts, in a list."""
+    """Return whether rows are given as a list of dicts."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping)
 
 
 def to_columns(rows: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
-    """Turn rows into columns: float64, or cells unchanged where not all are numbers.
+    """Convert rows to columns: float64, or cells unchanged if not all are numbers.
 
     A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
 
@@ -268,12 +268,12 @@ def _to_column(cells: list[Any]) -> NDArray[Any]:
 
 
 def _is_columns(X: Any) -> bool:
-    """Tell a dict of columns from a sparse matrix, which may be a dict, too."""
+    """Return whether it is a dict of columns; a sparse matrix may be a dict, too."""
     return isinstance(X, Mapping) and not hasattr(X, "shape")
 
 
 def to_frame(X: Any) -> nw.DataFrame[Any]:
-    """Return a data frame of any library as narwhals' own."""
+    """Return a data frame of any library as a narwhals frame."""
     try:
         frame: nw.DataFrame[Any] = nw.from_native(X, eager_only=True)
     except DuplicateError:
@@ -289,7 +289,7 @@ def to_frame(X: Any) -> nw.DataFrame[Any]:
 
 
 def _to_rectangle(X: Any, estimator: object) -> NDArray[Any] | SparseMatrix:
-    """Return a two-dimensional array: float64, or objects where there is more than numbers."""
+    """Return a two-dimensional array: float64, or objects if not all cells are numbers."""
     if scipy.sparse.issparse(X) and getattr(estimator, "_takes_sparse", False):
         checked = check_array(
             X, accept_sparse="csr", dtype=np.float64, ensure_all_finite=False, estimator=estimator
@@ -314,7 +314,7 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any] | SparseMatrix:
         return check_array(  # type: ignore[no-any-return]
             unmasked(X),
             dtype=None if X.dtype.kind in "OUSb" else np.float64,
-            ensure_all_finite=False,  # the encoder says where
+            ensure_all_finite=False,  # the encoder's error says where
             estimator=estimator,
         )
 
@@ -343,7 +343,7 @@ def _check_listed_rows(X: NDArray[Any]) -> None:
 
 
 def from_sequence(X: Any) -> NDArray[Any]:
-    """Return an array of numbers, or of objects: NumPy would turn numbers beside text into text."""
+    """Return an array of numbers, or of objects: NumPy would convert mixed cells to text."""
     try:
         array = np.asarray(X)
     except ValueError:  # rows of several lengths

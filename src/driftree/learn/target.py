@@ -1,8 +1,8 @@
 """Target: what y means; for a classifier, labels, for a regressor, numbers.
 
-The counterpart of the encoder, which is for X: it reads y, finds what is new in it, and returns
-predictions as the user's labels or numbers. Estimators need nothing else of a target: another kind
-of y takes another class like `Labels` and `Numbers`, and no change of the learning.
+It is the counterpart of the encoder for X: it reads y, finds new labels, and returns predictions as
+the user's labels or numbers. Another kind of y needs another class like `Labels` and `Numbers`, and
+no change of the learning.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 Codes = NDArray[np.int32] | NDArray[np.float64]
 """Codes of labels, or numbers."""
-SHORT = 64  # labels of so few rows are looked up one by one, which is faster than sorting them
+SHORT = 64  # labels of this few rows are looked up one by one, which is faster than sorting
 
 
 class Target(Protocol):
-    """What every kind of y can do; all that learning needs to know of it."""
+    """The interface of every kind of y."""
 
     @property
     def labels(self) -> Mapping[Hashable, int]:
-        """Labels to codes; none if y is a number."""
+        """Labels to codes; empty for regression."""
 
     @property
     def label_list(self) -> Sequence[Any]:
@@ -62,17 +62,17 @@ class Target(Protocol):
 
     @property
     def unit(self) -> Unit:
-        """From what models predict to what the user reads."""
+        """Converts the models' output to the user's unit."""
 
     imbalance: Imbalance | None
-    """What labels weigh, and a threshold; None if rows are learnt as they come."""
+    """Class weights and threshold; None without both."""
 
     @property
     def cut(self) -> Cut | None:
-        """From which probability on a label is predicted; None if it is the most probable one."""
+        """The decision threshold; None if the most probable label is predicted."""
 
     def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
-        """Return what models of so many outputs predict."""
+        """Return the names of so many outputs."""
 
     def read(
         self,
@@ -84,13 +84,13 @@ class Target(Protocol):
         rows: Rows = None,
         are_all: bool = False,
     ) -> Answers:
-        """Return what was given, as the kernels take it; raise if it is wrong."""
+        """Return the targets as input for the kernels; raise if they are invalid."""
 
     def known_codes(self, y: Any, n_rows: int) -> Codes | None:
-        """Return the same of an array in which nothing has to be looked at; otherwise None."""
+        """Return the same for an array that needs no checks; otherwise None."""
 
     def knowledge(self) -> dict[str, Any]:
-        """Return what `growth.restore` takes."""
+        """Return the state for `growth.restore`."""
 
     def predict(
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
@@ -98,11 +98,11 @@ class Target(Protocol):
         """Return the prediction for each row."""
 
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
-        """Return the predictions as a series of the same kind as a frame, or an array."""
+        """Return the predictions as a series of a frame's library, or an array."""
 
 
 class Answers(NamedTuple):
-    """What was read of y: a code per row, and the labels that are new, in the order of codes."""
+    """Targets that were read: a code per row, and new labels, in the order of codes."""
 
     codes: Codes
     new: Sequence[Hashable] = ()
@@ -114,9 +114,9 @@ class Labels:
     Parameters
     ----------
     row_face : RowFace or FimtddRowFace
-        It holds the vocabulary, which the target shares with the encoder: both change at once.
+        Holds the vocabulary, which encoder and target share: both change at once.
     engine : Engine or FimtddEngine
-        Its predictions are returned as labels.
+        Predicts codes.
     """
 
     imbalance: Imbalance | None = None
@@ -129,9 +129,9 @@ class Labels:
     unit = LOG_ODDS
 
     def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
-        """Return the labels that have a model: the second of two, each of more, none of one.
+        """Return the labels with a model: the second of two, each of more, none of one.
 
-        Models of the past may have fewer outputs than there are labels by now.
+        Models of the past may have fewer outputs than there are labels now.
         """
         labels = list(self.labels)
         return labels[:n_outputs] if n_outputs > 1 else labels[1:2]
@@ -166,7 +166,7 @@ class Labels:
         rows: Rows = None,
         are_all: bool = False,
     ) -> Answers:
-        """Return the labels' codes, and the new labels, sorted where they can be.
+        """Return the labels' codes, and the new labels, sorted if possible.
 
         Parameters
         ----------
@@ -209,14 +209,14 @@ class Labels:
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of the labels, for `growth.restore`, and of what was seen of them."""
+        """Return a copy of the labels, for `growth.restore`, and of their statistics."""
         seen = {} if self.imbalance is None else {"seen": self.imbalance.seen()}
         return {"labels": dict(self.labels), **seen}
 
     # ------------------------------------------------------------------ predictions
     @property
     def cut(self) -> Cut | None:
-        """From which probability on a label is predicted; None if it is the most probable one."""
+        """The decision threshold; None if the most probable label is predicted."""
         return None if self.imbalance is None else self.imbalance.cut(self.labels)
 
     def decide(self, probabilities: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -246,13 +246,13 @@ class Labels:
         probabilities: NDArray[np.float64],
         level: float,
     ) -> NDArray[np.bool_]:
-        """Return which labels are in the set of each row: the most probable one, and all near."""
+        """Return which labels are in the set of each row."""
         found = probabilities >= math.exp(-reach_at(reaches, level))
         found[np.arange(len(found)), probabilities.argmax(axis=1)] = True
         return found
 
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
-        """Return the predicted labels as a series of the same kind as a frame, or an array."""
+        """Return the predicted labels as a series of a frame's library, or an array."""
         codes = self.decide(self.engine.probabilities(matrix, sparse))
         if isinstance(like, Columns):
             return self.classes[codes]
@@ -279,7 +279,7 @@ class Numbers:
     Parameters
     ----------
     row_face : RowFace
-        It holds the vocabulary, in which there are no labels.
+        Holds the vocabulary, which has no labels.
     engine : Engine
         Its predictions are in the user's unit.
     """
@@ -303,7 +303,7 @@ class Numbers:
         rows: Rows = None,
         are_all: bool = False,
     ) -> Answers:
-        """Return the numbers; raise if one of them is missing, infinite or no number."""
+        """Return the numbers; raise if one of them is missing, infinite or not a number."""
         assert expected is None
         numbers = to_target(y, strict=strict)
         if len(numbers) != n_rows:
@@ -320,23 +320,23 @@ class Numbers:
         return Answers(numbers)
 
     def known_codes(self, y: Any, n_rows: int) -> NDArray[np.float64] | None:
-        """Return a plain array of numbers; None if it has to be looked at."""
+        """Return an array of numbers that needs no checks; otherwise None."""
         is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (n_rows,)
         if not is_plain or not bool((np.abs(y) <= LARGEST_NUMBER).all()):
             return None
         return None if self.engine.has_log_link and bool((y < 0).any()) else y
 
     def knowledge(self) -> dict[str, Any]:
-        """Return what `growth.restore` takes: there are no labels."""
+        """Return the state for `growth.restore`, without labels."""
         return {"labels": {}}
 
     @property
     def unit(self) -> Unit:
-        """From what models predict to the user's unit."""
+        """Converts the models' output to the user's unit."""
         return unit_of(self.engine)
 
     def outputs(self, n_outputs: int, quantiles: Sequence[float] = ()) -> list[Hashable]:
-        """Return what the models predict, in words."""
+        """Return the names of the outputs."""
         if n_outputs > 1:
             return [f"{quantile:g} quantile" for quantile in quantiles[:n_outputs]]
         return ["log y" if self.unit.has_log_link else "y"]
@@ -354,12 +354,12 @@ class Numbers:
         """Return lower and upper ends."""
         if self.engine.n_outputs > 1:
             raise ValueError(
-                "intervals are for one number: with loss='quantile', predict_quantiles has the ends"
+                "intervals are for one number: with loss='quantile', use predict_quantiles"
             )
         return self.engine.intervals(matrix, reach_at(self.engine.reaches, level), sparse)
 
     def to_column(self, matrix: NDArray[np.float64], sparse: SparseRows | None, like: Frame) -> Any:
-        """Return the predictions as a series of the same kind as a frame, or an array."""
+        """Return the predictions as a series of a frame's library, or an array."""
         numbers = self.predict(matrix, sparse)
         if isinstance(like, Columns):
             return numbers
@@ -370,7 +370,7 @@ NORMAL = NormalDist()
 
 
 def reach_at(reaches: NDArray[np.float64], level: float) -> float:
-    """Return the reach of any level, between two known ones as a normal density would have it."""
+    """Return the reach of any level, interpolated over normal quantiles."""
     low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
     if not low <= level <= high:
         raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
@@ -399,7 +399,7 @@ def _check_range(numbers: NDArray[np.float64], rows: Rows = None) -> NDArray[np.
         row = int(is_wrong.argmax())
         raise ValueError(
             f"Input y contains NaN, infinity or a number beyond {LARGEST_NUMBER:g}: the target of "
-            f"row {row_of(row, rows)} is {numbers[row].item()!r}; leave the row out, or scale y"
+            f"row {row_of(row, rows)} is {numbers[row].item()!r}; omit the row, or scale y"
         )
     return numbers
 
@@ -426,7 +426,7 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
         if not is_number and not is_missing(number):
             raise ValueError(
                 f"y must hold numbers, but the target of row {row} is {shown(number)}: for labels "
-                "take DynamicModelTreeClassifier"
+                "use DynamicModelTreeClassifier"
             )
     return np.array(
         [math.nan if is_missing(number) else number for number in array], dtype=np.float64
@@ -443,7 +443,7 @@ def check_labels(y: Any) -> NDArray[Any]:
     _check_sequence("y", y)
     is_nullable = hasattr(y, "tolist") and type(getattr(y, "dtype", None)).__module__ != "numpy"
     if isinstance(y, np.ma.MaskedArray) or (is_nullable and hasattr(y.dtype, "na_value")):
-        y = y.tolist()  # NumPy would make float64 of pandas' own booleans and integers
+        y = y.tolist()  # NumPy would convert pandas' nullable booleans and integers to float64
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.isfinite(labels).argmin())
@@ -454,7 +454,7 @@ def check_labels(y: Any) -> NDArray[Any]:
 
 
 def _from_list(y: list[Any]) -> NDArray[Any]:
-    """Return the labels unchanged: NumPy would turn numbers beside text into text."""
+    """Return the labels unchanged: NumPy would convert mixed numbers and text to text."""
     kinds = {type(label) for label in y}
     if len(kinds) <= 1 and tuple not in kinds:
         with contextlib.suppress(ValueError):  # lists of several lengths
@@ -463,7 +463,7 @@ def _from_list(y: list[Any]) -> NDArray[Any]:
 
 
 def to_labels(y: Any, what: str = "y") -> Any:
-    """Return the labels of a series of any data frame library, or the sequence that was given."""
+    """Return the labels of a series of any data frame library, or the given sequence."""
     for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
         if hasattr(y, method):
             return getattr(y, method)()
@@ -486,7 +486,7 @@ def _check_sequence(what: str, y: Any, of: str = "labels") -> None:
 def distinct_labels(
     y: Iterable[Any], rows: Rows = None, what: str = "y"
 ) -> tuple[list[Any], NDArray[np.intp]]:
-    """Return the distinct labels, sorted if they can be, and each row's place among them.
+    """Return the distinct labels, sorted if possible, and each row's index among them.
 
     Examples
     --------
@@ -525,6 +525,6 @@ def _is_no_label(label: Any) -> bool:
 
 def _missing_label(label: Any, row: int, what: str = "y") -> ValueError:
     return ValueError(
-        f"Input {what} contains NaN, infinity or None: the label of row {row} is {label!r}; leave "
-        "the row out, or give such rows a label of their own"
+        f"Input {what} contains NaN, infinity or None: the label of row {row} is {label!r}; omit "
+        "the row, or give such rows a label of their own"
     )

@@ -1,8 +1,8 @@
-"""Times: dates and times of day as features, by one rule for all that reads rows.
+"""Times: dates and times of day as features, by one rule for all readers.
 
-A date is its whole days since 1970-01-01 and its day of the week, a time of day its hour, with
-minutes as a fraction; a date with a time is all three. Clocks are taken as they are written: a zone
-changes nothing.
+A date becomes days since 1970-01-01 and the day of the week, a time of day its hour, with minutes
+as a fraction; a date with a time becomes all three. Times are used as written: time zones are
+ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIME_TYPES = (dt.date, dt.time, np.datetime64)
 
 
 def part_name(name: Hashable, part: str) -> str:
-    """Return what a part of a time is called.
+    """Return the name of a part of a time.
 
     Examples
     --------
@@ -51,7 +51,7 @@ def whole_names(names: Iterable[Hashable]) -> set[str]:
 
 
 def holds_times(cells: NDArray[Any] | list[Any]) -> bool:
-    """Tell whether the first value of a column is a date or a time.
+    """Return whether the first value of a column is a date or a time.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def holds_times(cells: NDArray[Any] | list[Any]) -> bool:
 
 
 def split_row(x: Mapping[Hashable, Any], known: Container[Hashable]) -> Mapping[Hashable, Any]:
-    """Return a row whose dates and times are their parts, but for features that are known as such.
+    """Return a row with dates and times split into parts, except for known features.
 
     Examples
     --------
@@ -91,14 +91,14 @@ def split_row(x: Mapping[Hashable, Any], known: Container[Hashable]) -> Mapping[
 
 
 def split_texts(x: Mapping[str, Any], times: Iterable[str]) -> Mapping[str, Any]:
-    """Return a row in which times that are text, as JSON has them, are their parts.
+    """Return a row with times given as text, as in JSON, split into their parts.
 
     Parameters
     ----------
     x : dict
         Names to values.
     times : iterable of str
-        Names whose parts are features; other text stays what it is.
+        Names whose parts are features; other text is unchanged.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def _has_hour(value: Any) -> bool:
 
 
 def _moment(name: Hashable, value: Any) -> np.datetime64:
-    """Return a date or a time as the clock shows it; a time of day as one of 1970-01-01."""
+    """Return a date or a time without its zone; a time of day as one of 1970-01-01."""
     if value is None:
         return np.datetime64("NaT")
     if isinstance(value, np.datetime64):

@@ -1,8 +1,8 @@
-"""Units: what simple models predict and hold, as the user reads it: sums, weights and curves.
+"""Units: sums, weights and curves of simple models in the user's unit.
 
-Simple models predict log-odds, or a number t: the target without its unit. What they add up can be
-read as `shift + factor * t`: log-odds, the target itself, or, with a log link, its logarithm.
-Whatever is said of models goes through here, and nothing else knows how the target is scaled.
+Simple models predict log-odds, or a number t, the scaled target. In the user's unit that is `shift
++ factor * t`: log-odds, the target itself, or, with a log link, its logarithm. All explanations use
+this module, and nothing else depends on how the target is scaled.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, _ModelTreeEngine
 
-LIMIT = 1.5  # of a scaled number, and of sparse ones: three standard deviations
+LIMIT = 1.5  # limit of scaled inputs, also of sparse ones: three standard deviations
 
 
 class Unit(NamedTuple):
-    """The unit in which sums of a model are read.
+    """The conversion of a model's sums to the user's unit.
 
     Attributes
     ----------
     shift, factor : float
-        A model's sum t is read as `shift + factor * t`; a weight or an effect w as `factor * w`.
+        A sum t becomes `shift + factor * t`; a weight or an effect w becomes `factor * w`.
     has_log_link : bool
-        Whether what is read is the logarithm of the prediction.
+        Whether this is the logarithm of the prediction.
 
     Examples
     --------
@@ -49,17 +49,17 @@ class Unit(NamedTuple):
     has_log_link: bool = False
 
     def read(self, model_sum: float) -> float:
-        """Return what a model's sum is read as."""
+        """Convert a model's sum to the user's unit."""
         return self.shift + self.factor * model_sum
 
     def number(self, read: float) -> float:
-        """Return the prediction for what was read."""
+        """Return the prediction for a converted sum."""
         if not self.has_log_link:
             return read
         return math.exp(min(read, 700.0))
 
     def model_sum(self, number: float) -> float:
-        """Return the sum of a model that predicts a number; minus infinity if none does."""
+        """Return the sum of a model for a prediction; minus infinity if there is none."""
         if not self.has_log_link:
             return (number - self.shift) / self.factor
         return (math.log(number) - self.shift) / self.factor if number > 0 else -math.inf
@@ -79,19 +79,18 @@ def unit_of(engine: _ModelTreeEngine) -> Unit:
 
 # ---------------------------------------------------------------------- curves
 class NodeCurve(NamedTuple):
-    """A feature's curve in the model of a node: between two knots it is straight, outside flat.
+    """A feature's curve in the model of a node: linear between knots, flat outside.
 
     Attributes
     ----------
     knots : ndarray of shape (n_knots,)
-        Ascending: those of the bends, and the limits from which on a number counts as if it lay
-        there.
+        Ascending: those of the bends, and the limits at which numbers are clipped.
     values : ndarray of shape (n_outputs, n_knots)
-        What the feature adds there to the log-odds or the number: its line and its bends. A missing
-        value counts as the mean.
+        What the feature adds there to the log-odds or the number, by its line and its bends. A
+        missing value counts as the mean.
     first, last : float
-        The part of it that counts: from the first knot of the bends to the last, as far as the
-        node's rows go.
+        The relevant part: from the first knot of the bends to the last, within the range of the
+        node's rows.
     """
 
     knots: NDArray[np.float64]
@@ -105,7 +104,7 @@ class NodeCurve(NamedTuple):
 
     @property
     def inner_knots(self) -> NDArray[np.float64]:
-        """The ends of the part that counts, and the knots between."""
+        """The ends of the relevant part, and the knots between them."""
         between = [knot for knot in self.knots.tolist() if self.first < knot < self.last]
         return np.array([self.first, *between, self.last])
 
@@ -138,7 +137,7 @@ def node_curves(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, No
 def _limits(
     engine: MeasuredEngine | PaperEngine, features: Iterable[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return the values from which on a number counts as if it lay there."""
+    """Return the values at which a number is clipped."""
     shifts, factors = engine.scale_shift.tolist(), engine.scale_factor.tolist()
     limit = engine.input_limit
     reach = {j: limit / factors[j] if factors[j] > 0 else 0.0 for j in features}
@@ -146,7 +145,7 @@ def _limits(
 
 
 def ways_through(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, tuple[float, float]]:
-    """Return between which values of a numeric feature the rows of a node are, where splits say."""
+    """Return the range of a numeric feature in a node, by the splits above it."""
     found: dict[int, tuple[float, float]] = {}
     lefts = engine.left
     while (parent := engine.node(node).parent) >= 0:
@@ -162,7 +161,7 @@ def ways_through(engine: MeasuredEngine | PaperEngine, node: int) -> dict[int, t
 def _part(
     bent: list[float], limits: tuple[float, float], way: tuple[float, float]
 ) -> tuple[float, float]:
-    """Return where a node's rows are and the line is bent; if nowhere both, where it is a line."""
+    """Return the range of a node's rows where the line is bent; if there is none, any range."""
     for low, high in ((bent[0], bent[-1]), limits):
         first, last = max(low, way[0]), min(high, way[1])
         if first < last:
@@ -171,10 +170,10 @@ def _part(
 
 
 def node_effects(engine: MeasuredEngine | PaperEngine, node: int) -> NDArray[np.float64]:
-    """Return the weights of a node's model, [outputs, columns]; of bent features, largest moves.
+    """Return the effects in a node's model, [outputs, columns].
 
-    A weight is what the log-odds, or the target, gain when a number grows by two standard
-    deviations. Of a curve it is the most that they gain or lose when it grows by up to that, in the
-    part that counts.
+    An effect is the change of the log-odds, or the target, when a number grows by two standard
+    deviations. For a curve it is the largest change when it grows by up to that, in the relevant
+    part.
     """
     return engine.effects(node) * unit_of(engine).factor

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp] | None  # the rows of the input that count; None is all of them
 
 # Python randomises the hashes of text and bytes, but not of numbers and tuples: an attacker can
-# make them all collide, and n of them then cost n * n / 2 comparisons, here about a second.
+# make them all collide, and n of them then need n * n / 2 comparisons, here about a second.
 MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
-MAX_PARTS = 50_000  # of all of them: what is compared of long numbers and tuples
+MAX_PARTS = 50_000  # of all of them together: parts of long numbers and tuples
 
 
 class InputWarning(UserWarning):
-    r"""Input is read in a way that one might not expect; the warning says how.
+    r"""Input is read in an unexpected way; the warning says how.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class InputWarning(UserWarning):
 
 # ---------------------------------------------------------------------- values
 def is_missing(cell: Any) -> bool:
-    """Tell None, NaN, NaT and pandas' NA from values.
+    """Return whether a value is None, NaN, NaT or pandas' NA.
 
     Examples
     --------
@@ -63,12 +63,12 @@ def is_missing(cell: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """Return NumPy's scalars as Python's: what is kept does not depend on where it came from."""
+    """Return NumPy scalars as Python objects, so that results do not depend on the source."""
     return value.item() if isinstance(value, (np.bool_, np.number, np.character)) else value
 
 
 def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
-    """Return the error for the first cell that cannot be a key."""
+    """Return the error for the first unhashable cell."""
     for i, cell in enumerate(cells):
         try:
             hash(cell)
@@ -81,12 +81,12 @@ def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
 
 
 def row_of(i: int, rows: Rows) -> int:
-    """Return the row of the input that is the i-th of those that count."""
+    """Return the number in the input of the i-th row that counts."""
     return i if rows is None else int(rows[i])
 
 
 def unmasked(values: Any) -> Any:
-    """Return an array whose masked cells are NaN, or None where there is no NaN; others as given.
+    """Return a masked array with NaN or None for masked cells; others unchanged.
 
     Examples
     --------
@@ -103,27 +103,28 @@ def unmasked(values: Any) -> Any:
 
 
 def as_objects(values: list[Any]) -> NDArray[Any]:
-    """Return values as an array of objects, each as it is, even if it is a sequence."""
+    """Return values as an array of objects, even if they are sequences."""
     return np.fromiter(values, dtype=object, count=len(values))
 
 
 # ---------------------------------------------------------------------- keys and codes
 def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
-    """Raise an error if there are more keys than may collide; text and bytes are free.
+    """Raise if there are too many keys that could be made to collide; text and bytes cannot.
 
     Examples
     --------
     >>> check_keys(map(str, range(100_000)), "labels")
     >>> check_keys(range(100_000), "labels")
     Traceback (most recent call last):
-    ValueError: 100,000 labels are neither text nor bytes, at most 10,000 may be: make them text
+    ValueError: 100,000 labels are neither text nor bytes, but at most 10,000 may be: convert
+    them to text
     """
     rest: list[Any] = [key for key in keys if not isinstance(key, (str, bytes))]
     n_keys = n_parts = len(rest)
     if n_keys > MAX_NUMBERS:
         raise kind(
-            f"{n_keys:,} {what} are neither text nor bytes, at most {MAX_NUMBERS:,} may be: make "
-            "them text"
+            f"{n_keys:,} {what} are neither text nor bytes, but at most {MAX_NUMBERS:,} may be: "
+            "convert them to text"
         )
     while rest and n_parts <= MAX_PARTS:
         key = rest.pop()
@@ -136,8 +137,8 @@ def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = Val
             n_parts += len(key) // 256
     if n_parts > MAX_PARTS:
         raise kind(
-            f"{n_keys:,} {what} are long numbers or tuples of more than {MAX_PARTS:,} parts "
-            "together: make them text"
+            f"{n_keys:,} {what} are long numbers or tuples with more than {MAX_PARTS:,} parts in "
+            "total: convert them to text"
         )
 
 
@@ -149,7 +150,7 @@ def check_codes(
     *,
     indicators: bool,
 ) -> None:
-    """Raise unless an engine has these features, levels and labels: it trusts their codes."""
+    """Raise unless an engine has these features, levels and labels, as it trusts their codes."""
     if list(names.values()) != list(range(engine.n_features)) or len(levels) != len(names):
         raise ValueError(f"the names and levels are not those of {engine.n_features} features")
     if list(labels.values()) != list(range(engine.n_classes)):

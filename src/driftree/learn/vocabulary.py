@@ -22,25 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vocabulary:
-    """The names in one state of a model. It is immutable: a new name makes a new vocabulary.
+    """The names in one state of a model.
 
-    So a model replaces its vocabulary atomically, together with what its kernels know
-    (`RowFace.commit`), and no reader sees half of a change.
+    It is immutable: new names create a new vocabulary. So a model replaces its vocabulary
+    atomically, together with the state of its kernels (`RowFace.commit`), and readers never see
+    half of a change.
 
     Attributes
     ----------
     names : dict
-        Feature names to places in the matrix.
+        Feature names to column indices.
     levels : list
         Per feature the codes of its levels, or None for a numeric one.
     labels : dict
         Labels to codes.
     feature_names, label_list, classes : list, list, ndarray
-        Names and labels by place and by code.
+        Names by index and labels by code.
     display_names : list of str
         The names as text, each different from all others.
     array_begin : int
-        Place from which on the names are x0, x1, ...; -1 if the last ones are not these.
+        Index from which the names are x0, x1, ...; -1 if the last ones are not.
     is_numeric : bool
         Whether no feature has levels.
     n_text : int
@@ -62,7 +63,7 @@ class Vocabulary:
     def of(
         cls, names: Mapping[Hashable, int], levels: Levels, labels: Mapping[Hashable, int]
     ) -> Vocabulary:
-        """Make a vocabulary of copies.
+        """Create a vocabulary from copies.
 
         Examples
         --------
@@ -91,7 +92,7 @@ class Vocabulary:
     def with_features(
         self, names: Sequence[Hashable], levels: list[dict[Hashable, int] | None], n_text: int
     ) -> Vocabulary:
-        """Return one with more names, and the levels of all features; `n_text` is what is new."""
+        """Return one with more names, and the levels of all features; `n_text` is the increase."""
         if not names:
             is_numeric = self.is_numeric and all(codes is None for codes in levels)
             n_text += self.n_text

@@ -1,4 +1,4 @@
-"""Weights: sample weights, checked, and as the rows that they stand for."""
+"""Weights: sample weights, validated, and converted to repeated rows."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
 
     from driftree.learn.validation import Rows
 
-# An integer weight up to this is learnt as so many rows, a larger one as this many heavier rows.
+# A whole weight up to this is learnt as that many rows, a larger one as this many heavier rows.
 MAX_COPIES = 8
-MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 is lost in the rounding of the sums
+MAX_WEIGHT = 1e15  # beyond that, a row of weight 1 would be lost to rounding in the sums
 
 
 class Weights(NamedTuple):
-    """The rows that count, and how often and how much."""
+    """The rows that count, with repetitions and weights."""
 
     rows: Rows
     """Those whose weight is not 0; None is all of them."""
     copies: NDArray[np.intp] | None
-    """Places among these rows, each as often as it is learnt; None is each of them once."""
+    """Indices of these rows, repeated as often as they are learnt; None is each of them once."""
     shares: NDArray[np.float64]
     """The weight of each copy."""
     given: NDArray[np.float64]
     """The weights of these rows."""
 
     def times(self, factors: NDArray[np.float64]) -> Weights:
-        """Return the same with each row's weight multiplied, but for `given`."""
+        """Return the same with each row's weight multiplied, except `given`."""
         product = np.minimum(factors * self.given, MAX_WEIGHT)
         return Weights(self.rows, *_copies(product), self.given)
 
     @property
     def at_first_copies(self) -> NDArray[np.float64]:
-        """The weight that was given, at the first copy of each row; 0 at the others."""
+        """The given weight at the first copy of each row; 0 at the others."""
         if self.copies is None:
             return self.given
         is_first = np.diff(self.copies, prepend=-1) > 0
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
 
 
 def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
-    """Turn weights into rows: weight 2.5 is two rows and one of weight 0.5, weight 0 is none.
+    """Convert weights to rows: weight 2.5 is two rows and one of weight 0.5, weight 0 is none.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
 
 
 def _copies(checked: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """Return which rows are learnt how often, and the weight of each copy."""
+    """Return how often each row is learnt, and the weight of each copy."""
     n_copies = np.minimum(np.ceil(checked), MAX_COPIES).astype(np.intp)
     copies = np.repeat(np.arange(len(checked)), n_copies)
     shares = np.where(checked > MAX_COPIES, checked / MAX_COPIES, 1.0)[copies]

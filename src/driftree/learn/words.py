@@ -1,4 +1,4 @@
-"""Words: names and values as text for errors and pictures."""
+"""Words: names and values as text for errors and plots."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def quoted(value: object) -> str:
 
 
 def list_names(names: Iterable[Any], most: int = 8) -> str:
-    """Enumerate names; the end of a long list is left out."""
+    """List names; the end of a long list is omitted."""
     shown = list(names)
     rest = f", ... ({len(shown)} in all)" if len(shown) > most else ""
     return ", ".join(map(repr, shown[:most])) + rest
@@ -62,7 +62,7 @@ def nearest_name(name: object, known: Iterable[Hashable]) -> Hashable:
 
 
 def printable(text: str) -> str:
-    r"""Return a text with characters that do not print, or reverse it, escaped as in Python.
+    r"""Return a text with non-printing and direction characters escaped as in Python.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def printable(text: str) -> str:
 
 
 def distinct_texts(texts: Iterable[str], precise: Iterable[str]) -> list[str]:
-    """Return distinct texts: of equal ones the precise forms, numbered if need be.
+    """Return distinct texts: equal ones get more precise forms, numbered if necessary.
 
     Examples
     --------

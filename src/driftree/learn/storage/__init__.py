@@ -1,6 +1,6 @@
-"""Models in files: JSON and numbers, written whole or not at all, read with suspicion.
+"""Models in files: JSON and numbers, written atomically, read as untrusted input.
 
-Here are the errors that all of it raises: what is wrong with a file, and with which one.
+Here are the errors of all modules: what is wrong with a file, and with which one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ModelFileError(ValueError):
 
 
 class name_errors:  # noqa: N801 (a function to who uses it)
-    """Let what goes wrong with a file name the file: `with name_errors(path): ...`."""
+    """Add the file's name to errors: `with name_errors(path): ...`."""
 
     __slots__ = ("_path",)
 

@@ -1,6 +1,6 @@
-"""Atomic: files that are replaced whole, or not at all. All of driftree's are written here.
+"""Atomic: files that are replaced atomically. All files of driftree are written here.
 
-Only what grows line by line is not: the records of a run, a journal's batches, a download.
+Exceptions are files that grow: the records of a run, a journal's batches, a download.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from types import TracebackType
 
-TEMPORARY = ".driftree-*.tmp"  # what a process may leave that is killed while it writes a file
+TEMPORARY = ".driftree-*.tmp"  # temporary files, which a killed process may leave
 ACL = "system.posix_acl_access"
 GROUP, OTHERS = stat.S_IRWXG, stat.S_IRWXO
 
 
 def replace_file(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Write a file of these bytes, as `whole_file` does.
+    """Write bytes to a file, as `whole_file`.
 
     Examples
     --------
@@ -39,7 +39,7 @@ def replace_file(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryvi
 
 
 def replace_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a file of this text, as `whole_file` does; half characters become references."""
+    """Write text to a file, as `whole_file`; lone surrogates become references."""
     replace_file(path, [text.encode("utf-8", errors="xmlcharrefreplace")])
 
 
@@ -47,20 +47,20 @@ def replace_text(path: str | os.PathLike[str], text: str) -> None:
 def whole_file(
     path: str | os.PathLike[str], *, is_alone: bool = False
 ) -> Iterator[io.BufferedRandom]:
-    """Write a file beside the one of this name; at the end of the block it takes its place.
+    """Open a temporary file, which replaces the named one at the end of the block.
 
-    A new file's permissions follow the umask. One that takes the place of another keeps its
-    permissions, and as far as the system lets it its owner, group and access list. If the block
-    raises, the old file stays. If the process is killed meanwhile, a hidden `.driftree-*.tmp` may
-    be left, which nobody reads.
+    A new file's permissions follow the umask. One that replaces another keeps its permissions and,
+    where the system allows it, its owner, group and access list. If the block raises, the old file
+    stays. If the process is killed meanwhile, a hidden `.driftree-*.tmp` may be left, which is
+    never read.
 
     Parameters
     ----------
     path : path
         The file; a link stays a link.
     is_alone : bool, default=False
-        Whether no other process can be writing this file, because a lock is held. Then the hidden
-        file always has the same name, and what a killed process left under it goes first.
+        Whether no other process can be writing this file, because a lock is held. Then the
+        temporary file always has the same name, and one left by a killed process is removed first.
     """
     new = Unfinished(path, is_alone=is_alone)
     try:
@@ -73,7 +73,7 @@ def whole_file(
 
 @contextlib.contextmanager
 def whole_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Write a file of text, as `whole_file` does."""
+    """Open a text file, as `whole_file`."""
     with whole_file(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         yield text
@@ -81,21 +81,21 @@ def whole_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 class Unfinished:
-    """A file that has no name yet.
+    """A temporary file that will be renamed.
 
     Parameters
     ----------
     path : path
-        The name it is going to have.
+        Its final name.
     is_alone : bool, default=False
         As in `whole_file`.
     is_private : bool, default=False
-        Whether a new file is its owner's only, whatever the umask says.
+        Whether a new file is readable only by its owner, whatever the umask says.
 
     Attributes
     ----------
     fd : int
-        To write to.
+        File descriptor for writing.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Unfinished:
             try:
                 self._folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             except FileNotFoundError:
-                words = "there is no such directory, make it before you save to it"
+                words = "there is no such directory: create it first"
                 raise FileNotFoundError(errno.ENOENT, words, folder) from None
             self.fd = -1
             try:
@@ -119,7 +119,7 @@ class Unfinished:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self._temporary, dir_fd=self._folder_fd)
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-                # What replaces a file is nobody else's to read before it has that file's owner.
+                # Until it has the owner of the file that it replaces, nobody else may read it.
                 mode = 0o666 if old is None and not is_private else 0o600
                 self.fd = os.open(self._temporary, flags, mode, dir_fd=self._folder_fd)
                 if old is not None:
@@ -129,7 +129,7 @@ class Unfinished:
                 raise
 
     def put_in_place(self) -> None:
-        """Make it durable, give it its name, and make that durable."""
+        """Sync it, rename it, and sync the directory."""
         assert self._temporary is not None
         with _named(self._path):
             os.fsync(self.fd)
@@ -139,7 +139,7 @@ class Unfinished:
             os.fsync(folder)
 
     def close(self) -> None:
-        """Close it; without a name, it is gone."""
+        """Close it; remove it if it was not renamed."""
         if self._temporary is not None and self.fd >= 0:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._temporary, dir_fd=self._folder_fd)
@@ -150,7 +150,7 @@ class Unfinished:
 
 
 def put_in_place(whole: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Give a file that is whole and durable another name in its folder, in one durable step."""
+    """Rename a complete, synced file within its folder, durably."""
     folder_fd = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.replace(whole, path)
@@ -161,11 +161,11 @@ def put_in_place(whole: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 @contextlib.contextmanager
 def _named(path: str | os.PathLike[str], *, only_unnamed: bool = False) -> Iterator[None]:
-    """Let errors of the system name the path that the user gave, not that of a temporary file."""
+    """Let system errors name the user's path, not that of the temporary file."""
     try:
         yield
     except (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError):
-        raise  # these are about a path of the user's, which they name
+        raise  # these already name the user's path
     except OSError as error:
         if error.errno is None or (only_unnamed and error.filename is not None):
             raise
@@ -184,10 +184,10 @@ class _Old:
             self.access = os.getxattr(target, ACL)
 
     def pass_on(self, fd: int) -> None:
-        """Make them those of a new file, as far as the system lets it; it never grants more.
+        """Copy them to a new file, as far as the system allows it, without ever granting more.
 
-        The owner comes first: changing it takes setuid and setgid away, and permissions given
-        before would be another's for a moment.
+        The owner comes first: changing it clears setuid and setgid, and permissions set before
+        would belong to another owner for a moment.
         """
         new, mode = os.fstat(fd), self.mode
         has_group = new.st_gid == self.group or _is_done(os.fchown, fd, -1, self.group)
@@ -200,7 +200,7 @@ class _Old:
             os.fchmod(fd, mode & ~GROUP)
             if _is_done(os.setxattr, fd, ACL, self.access):
                 return
-        if not has_group or self.access is not None:  # another group: it may what all others may
+        if not has_group or self.access is not None:  # another group gets only the rights of others
             mode &= ~GROUP | (mode & OTHERS) << 3
         os.fchmod(fd, mode)
 
@@ -214,25 +214,25 @@ def _is_done(act: Any, *arguments: object) -> bool:
 
 
 def _look_at(target: str) -> _Old | None:
-    """Return what is known of the file that is going to be replaced; None if there is none."""
+    """Return the attributes of the file to be replaced; None if there is none."""
     try:
         found = os.stat(target)
     except FileNotFoundError:
         return None
     if stat.S_ISDIR(found.st_mode):
-        words = "this is a directory, give the name of a file in it"
+        words = "this is a directory: give the name of a file in it"
         raise IsADirectoryError(errno.EISDIR, words, target)
     if not stat.S_ISREG(found.st_mode):
-        raise FileExistsError(errno.EEXIST, "not a regular file: it is not replaced by one", target)
+        raise FileExistsError(errno.EEXIST, "not a regular file, so it is not replaced", target)
     return _Old(target, found)
 
 
 # ---------------------------------------------------------------------- closing
 class Closing:
-    """What is closed at the end of a `with` block."""
+    """An object that is closed at the end of a `with` block."""
 
     def close(self) -> None:
-        """End its use."""
+        """Close it."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

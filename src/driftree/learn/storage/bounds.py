@@ -1,10 +1,10 @@
-"""Bounds: how large the arrays of a model may be, looked at before they are read.
+"""Bounds: how large the arrays of a model may be, checked before they are read.
 
-A file says itself how long its arrays are, and a file with holes can say much on little disk. So a
-length must follow from what was read before: numbers of features and labels from their names in the
-manifest, nodes and trials from the arrays of links, and the parts of models, grids and stores from
-these. Here are upper bounds only; the exact lengths are looked at by `Engine.restore`. Arrays that
-are little together take little memory whatever they say, and are looked at only there.
+The lengths of arrays are given in the file, and a sparse file can claim much with little disk
+space. So lengths must follow from what was read before: numbers of features and labels from their
+names in the manifest, nodes and trials from the arrays of links, and the parts of models, grids and
+stores from these. Here are only upper bounds; `Engine.restore` checks the exact lengths. Small
+files cannot take much memory, and are checked only there.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 TREES = "trees"  # of a forest, in what it has learnt
 FOREST_PREFIX = "forest."
-MOST_FOREST = 2**22  # bytes of what the trees are to each other
-LITTLE = 2**16  # bytes of all arrays, which the kernels may take over unseen
+MOST_FOREST = 2**22  # bytes of the arrays of the forest itself
+LITTLE = 2**16  # bytes of all arrays that are not checked here
 LENGTHS = ".lengths"  # at the end of the name of a packed list's lengths
 
 
 SPARSE_NAMES = "names.sparse"
-SEEN_PREFIX = "seen."  # of what was seen of the labels
+SEEN_PREFIX = "seen."  # prefix of label statistics
 MOST_SEEN = 2**16  # numbers of it
 MOST_LEVELS = 100  # of intervals or quantiles of a number
 MOST_NAME_BYTES = 1024  # of a sparse feature on average, as JSON
@@ -49,7 +49,7 @@ MOST_WATCHED = 2**16  # rows that are kept, and checks
 
 
 class _Size(NamedTuple):
-    """What lengths follow from."""
+    """The sizes that determine lengths."""
 
     n_features: int
     n_labels: int
@@ -66,19 +66,19 @@ class _Size(NamedTuple):
 
     @property
     def n_sparse(self) -> int:
-        """Sparse features, at most: each has a name, of at least two bytes and a comma."""
+        """Largest number of sparse features: each has a name, of at least two bytes and a comma."""
         return self.n_name_bytes // 3 + 1
 
 
 def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
-    """Raise if an array is longer than it can be in such a model.
+    """Raise if an array is longer than possible in such a model.
 
     Parameters
     ----------
     contents : object
-        The model, as a file has it.
+        The model as in the file.
     entries : mapping of str to ArrayEntry or ndarray
-        What is known of the arrays: their shapes and bytes.
+        Shapes and bytes of the arrays.
     read : callable
         Reads one of them.
     """
@@ -86,7 +86,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     if type(learnt) is dict and TREES in learnt:
         _check_forest(learnt, entries, read)
         return
-    if type(learnt) is not dict:  # nothing was learnt, or it is no model at all
+    if type(learnt) is not dict:  # nothing was learnt, or it is not a model
         if entries:
             raise ModelFileError(f"array {min(entries)!r} is not part of such a model")
         return
@@ -96,7 +96,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
     lengths = {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
     if len(lengths) < len(entries):
         wrong = min(entries.keys() - lengths.keys())
-        raise ModelFileError(f"{wrong!r} is of a wrong shape, it must have one dimension")
+        raise ModelFileError(f"{wrong!r} has a wrong shape: it must have one dimension")
     size = _Size(
         len(json_values.items(learnt.get("names"), "the names")),
         len(json_values.items(learnt.get("labels"), "the labels")),
@@ -120,13 +120,15 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
 
 
 def _check_forest(learnt: dict[str, Any], entries: Mapping[str, Sized], read: Read) -> None:
-    """Look at each tree's arrays by itself, and at what the trees are to each other."""
+    """Check each tree's arrays, and those of the forest itself."""
     for i, tree in enumerate(json_values.items(learnt[TREES], "the trees")):
         own = arrays_of(tree_prefix(i), entries)
         check({"learnt": tree}, own, _reader_of(tree_prefix(i), read))
     n_bytes = _count_bytes(arrays_of(FOREST_PREFIX, entries))
     if n_bytes > MOST_FOREST:
-        raise ModelFileError(f"what the trees are to each other takes {n_bytes:,} bytes")
+        raise ModelFileError(
+            f"the arrays of the forest itself take {n_bytes:,} bytes, which is too much"
+        )
 
 
 def _count_bytes(entries: Mapping[str, Sized]) -> int:
@@ -140,12 +142,12 @@ def _reader_of(prefix: str, read: Read) -> Read:
 
 
 def tree_prefix(i: int) -> str:
-    """Return what the names of the arrays of a forest's tree begin with."""
+    """Return the prefix of the array names of a forest's tree."""
     return f"tree{i}."
 
 
 def arrays_of(prefix: str, arrays: Mapping[str, Item]) -> Mapping[str, Item]:
-    """Return the arrays whose names begin so, by the rest of their names."""
+    """Return the arrays with a prefix, by the rest of their names."""
     if isinstance(arrays, FileArrays):
         return FileArrays(arrays.stored.under(prefix))
     return {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
@@ -162,12 +164,12 @@ def _need(name: str, length: int, longest: int) -> None:
     if length > longest:
         what = "number of" if name.endswith(LENGTHS) else "length:"
         raise ModelFileError(
-            f"{name.removesuffix(LENGTHS)!r} has a wrong {what} {length:,}, and at most "
-            f"{longest:,} follow from the rest of the file"
+            f"{name.removesuffix(LENGTHS)!r} has a wrong {what} {length:,}: by the rest of the "
+            f"file, at most {longest:,} are possible"
         )
 
 
-# How long an array may be that is not packed, by what its name begins with.
+# Largest length of an array that is not packed, by its prefix.
 LONGEST: dict[str, Callable[[_Size], int]] = {
     "history.sample.": lambda size: MAX_SAMPLES,
     "history.sampled.": lambda size: MAX_BYTES // 4,
@@ -187,7 +189,7 @@ LONGEST: dict[str, Callable[[_Size], int]] = {
     "sparse_": lambda size: size.n_sparse,
     "watch_rows": lambda size: MOST_WATCHED * max(1, size.n_features),
     "watch_": lambda size: MOST_WATCHED,
-    # A node's may be on trial, a leaf's may have a second one; and the challenger.
+    # A node may have one on trial, a leaf a second one; and there is the challenger.
     "model.": lambda size: 3 * size.n_nodes + 2 * size.n_trials + 1,
     "": lambda size: max(1, size.n_nodes),  # of a node, or a single number
 }
@@ -203,18 +205,18 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
     n_inputs = count_inputs(entries, read)
     has_stride = "stride" in entries and entries["stride"].shape == (1,)
     stride = int(read("stride")[0]) if has_stride else 0
-    if not 0 <= stride <= 2 * n_inputs + 16:  # it grows by a quarter when it has to
+    if not 0 <= stride <= 2 * n_inputs + 16:  # it grows by a quarter
         raise ModelFileError(f"'stride' does not fit {n_inputs} inputs")
     longest = _longest_parts(size, stride)
     lengths: dict[str, list[int]] = {}
     for name in parts:
         if name not in longest:
-            raise ModelFileError(f"{name!r} is among arrays that this engine does not know")
+            raise ModelFileError(f"{name!r} is not an array of this engine")
         lengths[name] = own = read(name + LENGTHS).tolist()
         if own and not (min(own) >= 0 and max(own) <= longest[name]):
             raise ModelFileError(f"{name!r} has wrong lengths: 0 to {longest[name]:,} may be")
         if sum(own) != entries[name].shape[0]:
-            raise ModelFileError(f"{name!r} has parts of no item")
+            raise ModelFileError(f"{name!r} has values that belong to no item")
     n_outputs = size.n_outputs
     n_weights = n_outputs * (stride + (SKETCH if size.n_name_bytes else 0))
     bends = lengths.get("model.bend_feature", [])
@@ -232,12 +234,12 @@ def _check_parts(parts: set[str], size: _Size, entries: Mapping[str, Sized], rea
 
 
 def count_inputs(entries: Mapping[str, object], read: Read) -> int:
-    """Return how many inputs the simple models have, the intercept included."""
+    """Return the number of inputs of the simple models, including the intercept."""
     columns = ("value_column", "missing_column", "level_column")
     return 1 + sum(int(np.count_nonzero(read(name) >= 0)) for name in columns if name in entries)
 
 
-# What has so many numbers per weight as another has at all.
+# Arrays with as many numbers per weight as another array has.
 PER_WEIGHT = {
     "grid.gradients": "grid.edges",
     "candidates.gradient_left": "candidates.feature",
@@ -246,13 +248,13 @@ PER_WEIGHT = {
 
 
 def _model_numbers(stride: int, n_outputs: int, n_bends: int) -> int:
-    """Return how many numbers a model may have: three of a weight, and of two inputs one."""
+    """Return how many numbers a model may have: three per weight, and one per pair of inputs."""
     stride += -(-n_bends // LANES) * LANES
     return 3 * n_outputs * stride + stride**2
 
 
 def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
-    """Return how many numbers one item of a list may have."""
+    """Return the largest number of values of one item of a list."""
     n_features, n_labels = size.n_features, max(2, size.n_labels)
     n_sums = max(3, n_labels)  # a number has three
     n_outputs = size.n_outputs

@@ -1,13 +1,13 @@
-"""Container: one safetensors file of a manifest and arrays, read with suspicion.
+"""Container: one safetensors file of a manifest and arrays, read as untrusted input.
 
-What is in a file is up to others (`models`); here is only how it gets there and back. The arrays
-are the tensors of the file, but for those of one number or none: of these there are names in the
-manifest, and one tensor for the numbers of each type. The manifest is text in the metadata, under
-one key (several would come in any order). It begins with the SHA-256 of all bytes of the file,
-taken with zeros in its own place: whatever was changed since, the sum does not fit any more. A file
-that is laid out as we write it is split into its arrays by the kernels (`StoredArrays`); any other
-by the safetensors library, which checks that the tensors fill it without gaps. What the library
-does not know is looked at before: how long a header, how large a file may be.
+The contents of a file are defined elsewhere (`models`); here is only how they are written and read.
+The arrays are the tensors of the file, except those with at most one element: the manifest has
+their names, and there is one tensor per type for their values. The manifest is text in the
+metadata, under one key (several would have no fixed order). It begins with the SHA-256 of all bytes
+of the file, computed with zeros in its own place, so that any change is detected. A file in the
+layout that we write is split into its arrays by the kernels (`StoredArrays`); any other by the
+safetensors library, which checks that the tensors fill it without gaps. What the library does not
+limit is checked before: the length of the header, and the size of the file.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ if TYPE_CHECKING:
     Look = Callable[[dict[str, Any], Mapping[str, "Sized"], Callable[[str], NDArray[Any]]], None]
 
 KEY = "driftree"  # of the manifest in the metadata
-LENGTH = 8  # bytes before the header, which say how long it is
+LENGTH = 8  # bytes before the header, with its length
 START = f'{{"__metadata__":{{"{KEY}":"{{\\"sha256\\":\\"'.encode("ascii")
 DIGEST = slice(LENGTH + len(START), LENGTH + len(START) + len(NO_DIGEST))
 EMPTY_DIGEST, NO_DIGEST_BYTES = hashlib.sha256(), NO_DIGEST.encode("ascii")
-MANIFEST_AT = START.index(b'"{\\"')  # in the header, its quotation mark included
+MANIFEST_AT = START.index(b'"{\\"')  # in the header, including its quotation mark
 MAX_ARRAYS = 10_000
-MAX_HEADER = 2 * manifest.MAX_LENGTH + 2**22  # its quotation marks are written as two signs there
-SMALL = 2**24  # bytes of a file that is read before its lengths are looked at
+MAX_HEADER = 2 * manifest.MAX_LENGTH + 2**22  # where quotation marks are escaped
+SMALL = 2**24  # bytes of a file that is read before its lengths are checked
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8", "U8": "|u1"}
 NUMPY = {name: np.dtype(dtype) for name, dtype in DTYPES.items()}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 SINGLES = {name: f"short.{name.lower()}" for name in DTYPES}  # tensors of arrays of one number
 MAX_NAME = 100
 ARRAY_NAME = re.compile(rf"(?=.{{1,{MAX_NAME}}}\Z)[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*")
-PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the signs of all names
+PLAIN = b"abcdefghijklmnopqrstuvwxyz0123456789_."  # the characters of all names
 
 
 class Sized(Protocol):
-    """What is known of an array before it is read; an array knows it, too."""
+    """The shape and size of an array, known before it is read."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -66,16 +66,16 @@ class Sized(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers."""
+        """Bytes of the values."""
 
 
 class FileArrays(Mapping[str, Any]):
-    """The arrays of a file as they lie in its bytes; one is made when it is asked for.
+    """The arrays of a file, created on access.
 
     Attributes
     ----------
     stored : StoredArrays
-        The same for the kernels, which make none at all.
+        The same for the kernels, without creating arrays.
     """
 
     __slots__ = ("stored",)
@@ -97,19 +97,19 @@ class FileArrays(Mapping[str, Any]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all numbers."""
+        """Bytes of all values."""
         return self.stored.nbytes
 
 
 class ArrayEntry(NamedTuple):
-    """What a header says of an array."""
+    """The entry of an array in the header."""
 
     dtype: str
     shape: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the numbers."""
+        """Bytes of the values."""
         return NUMPY[self.dtype].itemsize * math.prod(self.shape)
 
 
@@ -117,16 +117,16 @@ class ArrayEntry(NamedTuple):
 def write(
     path: str | os.PathLike[str], kind: str, contents: dict[str, Any], arrays: Arrays
 ) -> None:
-    """Write a file; readers see the old one or the new one, never a part.
+    """Write a file atomically.
 
     Parameters
     ----------
     path : path
-        The file. A link stays a link: the file that it points to is replaced.
+        The file. A link stays a link: its target is replaced.
     kind : str
-        What the file is, such as "driftree model".
+        The kind of file, such as "driftree model".
     contents : dict
-        What JSON can hold.
+        Contents for JSON.
     arrays : mapping of str to ndarray
         Arrays of one or two dimensions by name.
     """
@@ -143,10 +143,10 @@ def read(
     path : path
         The file.
     kind : str
-        What it must be.
+        The expected kind.
     look : callable, optional
-        Is given the contents, what is known of the arrays, and a function that reads one of them.
-        It raises if one cannot be so large: of a large file, before memory is made for it.
+        Called with the contents, the shapes of the arrays, and a function that reads one of them.
+        It raises if one is too large: for a large file, before memory is allocated for it.
     """
     with name_errors(path):
         return read_file(path, kind, look)
@@ -155,7 +155,7 @@ def read(
 def read_file(
     path: str | os.PathLike[str], kind: str, look: Look | None = None
 ) -> tuple[Contents, Arrays]:
-    """Do as `read` does, within `name_errors`."""
+    """Read a file as `read`, within `name_errors`."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe might never open
     try:
         found = os.fstat(fd)
@@ -168,7 +168,7 @@ def read_file(
 
 
 def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
-    """Return what `write` writes.
+    """Return the bytes that `write` writes.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def to_bytes(kind: str, contents: dict[str, Any], arrays: Arrays) -> bytes:
 
 
 def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Contents, Arrays]:
-    """Return what `read` reads from a file with these bytes."""
+    """Return the contents and arrays in the bytes of a file."""
     told, rest = _read_manifest(data, len(data), kind)
     names = told.short, told.empty
     stored = StoredArrays.read(data, rest.start, rest.stop, *names)
@@ -197,7 +197,7 @@ def from_bytes(data: bytes, kind: str, look: Look | None = None) -> tuple[Conten
 def _arrays_of(
     tensors: list[tuple[str, dict[str, Any]]], short: Any, empty: Any
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file that is not laid out as we write it."""
+    """Return the arrays of a file with another layout than ours."""
     arrays: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors:
         dtype, shape = NUMPY.get(tensor["dtype"]), tensor["shape"]
@@ -229,7 +229,7 @@ def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[b
         dtype = NAMES.get(array.dtype.str)
         if dtype is None or array.ndim not in (1, 2) or not _is_name(name):
             words = f"{name!r}, {array.dtype.str}, {array.ndim}-d"
-            raise TypeError(f"an array {words} does not go into a file")
+            raise TypeError(f"an array {words} cannot be stored in a file")
         if array.shape == (0,):
             empty.setdefault(dtype, []).append(name)
         elif array.shape == (1,):
@@ -239,7 +239,9 @@ def _serialise(kind: str, contents: Mapping[str, Any], arrays: Arrays) -> list[b
     for dtype, names in short.items():
         tensors[SINGLES[dtype]] = np.concatenate([arrays[name] for name in names])
     if len(arrays) > MAX_ARRAYS:
-        raise ValueError(f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} of a file")
+        raise ValueError(
+            f"{len(arrays):,} arrays are more than the {MAX_ARRAYS:,} that a file may have"
+        )
     data = save(tensors, {KEY: manifest.to_text(kind, contents, {"empty": empty, "short": short})})
     if not data.startswith(START, LENGTH):
         raise RuntimeError("this version of safetensors does not write its metadata first")
@@ -269,7 +271,7 @@ def _read_all(fd: int, size: int, kind: str, look: Look | None) -> bytes:
 
 
 def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None:
-    """Look at a large file's lengths before memory is made for its arrays."""
+    """Check a large file's lengths before memory is allocated for its arrays."""
     start = file.read(LENGTH)
     start += file.read(_header_length(start, size))
     told, _ = _read_manifest(start, size, kind)
@@ -311,7 +313,7 @@ def _look_ahead(file: BinaryIO, size: int, kind: str, look: Look | None) -> None
 
 
 def _read_entry(name: str, item: Any, n_bytes: int) -> ArrayEntry:
-    """Return what a header says of an array; that all of them fit, safetensors looks at later."""
+    """Return the header's entry of an array; safetensors checks later that all of them fit."""
     match item:
         case {"dtype": str(dtype), "shape": [int(), *more] as shape, "data_offsets": [begin, end]}:
             if dtype not in NUMPY or len(more) > 1:
@@ -326,7 +328,7 @@ def _read_entry(name: str, item: Any, n_bytes: int) -> ArrayEntry:
 
 
 def _header_length(data: bytes, size: int) -> int:
-    """Return how long the header is, after a look at what the file is at all."""
+    """Return the length of the header, after checking what the file is."""
     if size == 0:
         raise ModelFileError("the file is empty")
     if data.startswith(b"PK\3\4"):
@@ -346,7 +348,7 @@ def _header_length(data: bytes, size: int) -> int:
 
 
 def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
-    """Return the manifest of a file, of which at least the header is here; and where it goes on."""
+    """Return the manifest of a file of which at least the header was read, and its end."""
     end = LENGTH + _header_length(data, size)
     if not data.startswith(START, LENGTH):
         is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
@@ -367,7 +369,7 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
 
 
 def _read_text(header: bytes) -> tuple[str, int]:
-    """Return what `unquote` returns, whatever escapes there are."""
+    """Return the result of `unquote`, for any escapes."""
     try:
         text, stop = manifest.DECODER.raw_decode(header.decode("ascii"), MANIFEST_AT)
     except ValueError as error:
@@ -385,16 +387,16 @@ def _deserialise(data: bytes) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _digest(data: bytes) -> bytes:
-    digest = EMPTY_DIGEST.copy()  # to make one anew takes longer
+    digest = EMPTY_DIGEST.copy()  # creating a new one takes longer
     digest.update(data[: DIGEST.start] + NO_DIGEST_BYTES)
     digest.update(memoryview(data)[DIGEST.stop :])
     return digest.hexdigest().encode("ascii")
 
 
 def _names_by_type(item: Any) -> dict[str, list[str]]:
-    """Return names of arrays that are no tensors, by their types."""
+    """Return names of arrays that are not tensors, by type."""
     if type(item) is not dict or not item.keys() <= NUMPY.keys():
-        raise ModelFileError("the manifest must name short and empty arrays by their types")
+        raise ModelFileError("the manifest must list short and empty arrays by type")
     for dtype, names in item.items():
         if type(names) is not list or not {*map(type, names)} <= {str}:
             raise ModelFileError(f"short and empty arrays of {dtype} must be a list of names")
@@ -434,4 +436,4 @@ def _wrong_header(error: Exception) -> ModelFileError:
 
 
 def _too_large(size: int) -> ModelFileError:
-    return ModelFileError(f"the file takes {size / 2**30:,.1f} GiB, more than there is")
+    return ModelFileError(f"the file takes {size / 2**30:,.1f} GiB, more than the memory available")

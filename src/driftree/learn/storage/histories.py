@@ -1,8 +1,8 @@
 """Histories: the history of a tree as contents and arrays of a file, and back.
 
-The log of changes is JSON. What went with a change, and the tree of today, follow from the changes
-and the tree that the log begins with: they are made anew. Samples and marks are arrays, a sample's
-nodes, their weights and their entrants one behind the other.
+The log of changes is JSON. The nodes removed by a change, and the present tree, are derived from
+the changes and the first tree of the log. Samples and marks are arrays, with the nodes of samples,
+their weights and their entrants concatenated.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
 KINDS: dict[str, type[Event]] = {
     kind.kind: kind for kind in (Split, Replace, Prune, Bend, Unbend, MemoryChange, LinkChange)
 }
-MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it is too large for a file
+MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it exceeds the limit of files
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
 
 
 class HistoryLimits(NamedTuple):
-    """What a history may speak of."""
+    """The limits of a history."""
 
     max_nodes: int
     n_features: int
@@ -117,7 +117,7 @@ def _encode_structure(structure: Structure) -> list[Any]:
 
 
 def _decode_structure(item: Any, limits: HistoryLimits) -> Structure:
-    """Return a tree: every node but the root is the child of one node before it.
+    """Return a tree: every node except the root is the child of one node before it.
 
     None is a single leaf from the beginning.
     """
@@ -130,7 +130,7 @@ def _decode_structure(item: Any, limits: HistoryLimits) -> Structure:
         json_values.members(one, SPOT_KEYS, what)
         node = json_values.whole(one["node"], what, 0, limits.max_nodes - 1)
         if node not in above:
-            raise ModelFileError(f"{what} has a node {node} out of place")
+            raise ModelFileError(f"{what} has a misplaced node {node}")
         parent = above.pop(node)
         condition = json_values.maybe(_decode_condition, one["condition"], what)
         spot = Spot(
@@ -245,7 +245,7 @@ def _encode_event(event: Event) -> dict[str, Any]:
 
 
 def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits) -> Event:
-    """Return a change that a tree allows; what it removed is what was there."""
+    """Return a change that is possible in a tree, with the nodes that it removes."""
     kind = KINDS.get(str(item.get("kind"))) if type(item) is dict else None
     if kind is None:
         raise ModelFileError(f"{what} must be of one of the kinds {', '.join(KINDS)}")
@@ -256,7 +256,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
     spot = before.nodes.get(event.node)
     must_be_leaf = {Split: True, Replace: False, Prune: False}.get(kind)
     if spot is None or must_be_leaf not in (None, spot.is_leaf):
-        raise ModelFileError(f"{what} changes a node that is not there")
+        raise ModelFileError(f"{what} changes a node that does not exist")
     if kind is LinkChange and event.node != 0:
         raise ModelFileError(f"{what} must change the root")
     if not isinstance(event, ModelChange):
@@ -266,7 +266,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
         children = {event.left, event.right}
         is_free = all(child in gone or child not in before.nodes for child in children)
         if len(children) < 2 or not is_free or max(children) >= limits.max_nodes:
-            raise ModelFileError(f"{what} makes nodes that cannot be, or are there already")
+            raise ModelFileError(f"{what} creates nodes that are impossible or already exist")
     return event
 
 
@@ -369,10 +369,12 @@ def _read_columns(table: str, arrays: Arrays) -> list[NDArray[Any]]:
     for _, stored_name, dtype in COLUMNS[table]:
         array = arrays.get(stored_name)
         if array is None or array.dtype != dtype or array.ndim != 1:
-            raise ModelFileError(f"array {stored_name!r} must be there, 1-d and {dtype.str}")
+            raise ModelFileError(
+                f"array {stored_name!r} must exist, with one dimension and type {dtype.str}"
+            )
         found.append(array)
     if len({*map(len, found)}) > 1:
-        raise ModelFileError(f"the arrays 'history.{table}...' must be equally long")
+        raise ModelFileError(f"the arrays 'history.{table}...' must have the same length")
     return found
 
 
@@ -411,7 +413,7 @@ def _is_in(column: list[int], low: int, high: int) -> bool:
 def _check_samples(
     tables: dict[str, dict[str, list[Any]]], n_weights: int, limits: HistoryLimits
 ) -> None:
-    """Look at whole columns at once, before a row of them is used."""
+    """Check whole columns, before their rows are used."""
     sample, node, entrant, mark = (tables[name] for name in ("sample", "node", "entrant", "mark"))
     _need(len(sample["step"]) <= MAX_SAMPLES, f"are more than {MAX_SAMPLES}")
     for times, now in ((sample["step"], limits.n_steps), (sample["n_rows"], limits.n_rows)):
@@ -420,24 +422,24 @@ def _check_samples(
     _need(_is_in(sample["n_nodes"], 1, limits.max_nodes), "must have nodes")
     _need(sum(sample["n_nodes"]) == len(node["node"]), "must have all their nodes")
     for ids in (node["node"], mark["node"]):
-        _need(_is_in(ids, 0, limits.max_nodes - 1), "name nodes that cannot be")
+        _need(_is_in(ids, 0, limits.max_nodes - 1), "name impossible nodes")
     for steps in (node["since_step"], mark["since_step"], node["depth"]):
-        _need(_is_in(steps, 0, 2**53), "have nodes out of time or place")
+        _need(_is_in(steps, 0, 2**53), "have nodes with a wrong time or position")
     _need(_is_in(node["outputs"], 0, max(limits.n_classes, 1)), "have weights of too many labels")
     n_told = 0
     for is_leaf, outputs, columns in zip(
         node["is_leaf"], node["outputs"], node["columns"], strict=True
     ):
-        _need(is_leaf or not outputs, "have weights out of place")
+        _need(is_leaf or not outputs, "have misplaced weights")
         _need(1 <= columns <= limits.n_inputs if outputs else not columns, "have wrong weights")
         n_told += outputs * columns
     _need(n_told == n_weights, "must have all weights")
     _need(_is_in(node["n_entrants"], 0, len(entrant["gain"])), "have wrong entrants")
     _need(sum(node["n_entrants"]) == len(entrant["gain"]), "have wrong entrants")
-    _need(_is_in(entrant["feature"], 0, limits.n_features - 1), "name features that are not there")
+    _need(_is_in(entrant["feature"], 0, limits.n_features - 1), "name features that do not exist")
     for equality, threshold in zip(entrant["equality"], entrant["threshold"], strict=True):
         is_value = threshold >= 0 if equality else not math.isnan(threshold)
-        _need(is_value, "have splits at no value")
+        _need(is_value, "have splits without a value")
 
 
 def _unpack_samples(arrays: Arrays, limits: HistoryLimits) -> tuple[list[Sample], dict[int, Mark]]:
@@ -487,7 +489,7 @@ ARRAY_NAMES = frozenset(stored_name for row in COLUMNS.values() for _, stored_na
 
 
 def has_samples(arrays: Arrays) -> bool:
-    """Tell whether a file has tables of samples: those of a young tree are left out."""
+    """Return whether a file has tables of samples, which young trees lack."""
     return "history.sample.step" in arrays
 
 
@@ -521,7 +523,7 @@ def unpack(contents: Any, arrays: Arrays, limits: HistoryLimits) -> History:
         history.drifts = _decode_drifts(contents[DRIFTS], limits)
     items = json_values.items(contents["events"], "the events")
     if not items and contents["first"] is None and not has_samples(arrays):
-        return history  # of a young tree: all else is as in a new one
+        return history  # a young tree: everything else is as in a new one
     if len(items) > MAX_EVENTS:
         raise ModelFileError(f"the log has {len(items):,} events, at most {MAX_EVENTS:,} are kept")
     history._first = _decode_structure(contents["first"], limits)
@@ -532,7 +534,7 @@ def unpack(contents: Any, arrays: Arrays, limits: HistoryLimits) -> History:
     for i, item in enumerate(items):
         event = _decode_event(item, f"event {i}", now, limits)
         if event.step > limits.n_steps + 1 or event.n_rows > limits.n_rows + 1:  # links are early
-            raise ModelFileError(f"event {i} is yet to come")
+            raise ModelFileError(f"event {i} is in the future")
         if event.step < last[0] or event.n_rows < last[1]:
             raise ModelFileError(f"event {i} is out of order")
         last = (event.step, event.n_rows)
@@ -547,7 +549,7 @@ def unpack(contents: Any, arrays: Arrays, limits: HistoryLimits) -> History:
 
 
 def _check_fit(waiting: deque[Sample], step: int, structure: Structure) -> None:
-    """Compare the samples before a step with the tree of their time."""
+    """Check the samples before a step against the tree of their time."""
     leaves = None
     while waiting and waiting[0].step < step:
         leaves = leaves or {node: spot.is_leaf for node, spot in structure.nodes.items()}

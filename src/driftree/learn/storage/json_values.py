@@ -1,8 +1,8 @@
-"""JSON values: names, levels, labels and figures as JSON, such that each comes back as it was.
+"""JSON values: lossless encoding of names, levels, labels and figures as JSON.
 
-Text, booleans, None, whole numbers and finite floats are JSON's own, which tells 1 from 1.0 and
-gives all digits. The rest is an object with one key: ``{"float": "nan"}``, ``{"bytes": "6162"}``,
-``{"tuple": [...]}``.
+Text, booleans, None, whole numbers and finite floats are JSON's own; 1 and 1.0 are distinguished,
+and floats have all digits. Everything else is an object with one key: ``{"float": "nan"}``,
+``{"bytes": "6162"}``, ``{"tuple": [...]}``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_DEPTH = 16  # of tuples
 MAX_BITS = 4096  # of whole numbers
-# The one NaN that all use is equal to itself inside of tuples and records.
+# A single NaN object compares equal to itself inside of tuples and records.
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -77,7 +77,7 @@ def decode(item: Any, depth: int = 0) -> Any:
 
 # ---------------------------------------------------------------------- values as keys
 def codes(item: Any, what: str) -> dict[Hashable, int]:
-    """Return values by their places; all must differ."""
+    """Return the indices of values, which must all differ."""
     found = [decode(one) for one in items(item, what)]
     check_keys(found, what, ModelFileError)
     by_value = {value: code for code, value in enumerate(found)}
@@ -88,7 +88,7 @@ def codes(item: Any, what: str) -> dict[Hashable, int]:
 
 # ---------------------------------------------------------------------- parts of an object
 def members(item: Any, keys: Iterable[str], what: str) -> dict[str, Any]:
-    """Return an object that has just these keys."""
+    """Return an object with exactly these keys."""
     keys = set(keys)
     if not isinstance(item, dict) or item.keys() != keys:
         raise ModelFileError(f"{what} must be an object with the keys {', '.join(sorted(keys))}")
@@ -127,5 +127,5 @@ def text(item: Any, what: str) -> str:
 
 
 def maybe(read: Callable[..., Any], item: Any, what: str) -> Any:
-    """Return None, or what `read` makes of an item."""
+    """Return None, or an item read by `read`."""
     return None if item is None else read(item, what)

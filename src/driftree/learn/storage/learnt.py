@@ -1,7 +1,7 @@
 """Learnt: what a tree or a forest has learnt, as contents and arrays of a file, and back.
 
-Each tree of a forest is packed like the tree of a model, with `tree0.`, `tree1.`, ... before the
-names of its arrays; what the trees are to each other is in arrays whose names begin with `forest.`.
+Each tree of a forest is packed like a single tree, with the prefix `tree0.`, `tree1.`, ... for its
+arrays; those of the forest itself have the prefix `forest.`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
-NOT_STORED = {"n_jobs"}  # parameters that say nothing of a model, but how to work on it here
+NOT_STORED = {"n_jobs"}  # parameters that are not properties of a model
 LEARNT_KEYS = {"parameters", "categorical", "names", "levels", "labels"}
 FOREST_KEYS = {"parameters", "categorical", TREES, "replaced"}
 REPLACED = tuple(own.name for own in fields(MemberReplaced))
@@ -47,7 +47,7 @@ REPLACED = tuple(own.name for own in fields(MemberReplaced))
 
 # ---------------------------------------------------------------------- out
 def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str, NDArray[Any]]]:
-    """Return contents, history and arrays of a tree; raise if they would not be read again."""
+    """Return contents, history and arrays of a tree; raise if they could not be read again."""
     knowledge = tree.knowledge()
     arrays, history = knowledge["arrays"], knowledge.get("history")
     tree.engine.check()
@@ -75,7 +75,7 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
 
 
 def encode_parameter(name: str, value: Any) -> Any:
-    """Return a parameter for JSON; one may be a dict."""
+    """Return a parameter for JSON, which may be a dict."""
     what = f"parameter {name!r}"
     if not isinstance(value, Mapping):
         return json_values.encode(value, what)
@@ -97,7 +97,7 @@ def _decode_parameter(item: Any) -> Any:
 
 
 def seen_arrays(target: Any) -> dict[str, NDArray[Any]]:
-    """Return what was seen of the labels, by the names that it has in a file."""
+    """Return the label statistics, by their names in a file."""
     seen = {} if target.imbalance is None else target.imbalance.seen()
     return {SEEN_PREFIX + name: array for name, array in seen.items()}
 
@@ -106,7 +106,7 @@ def _pack_sparse_names(names: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
     """Return the names of sparse features as JSON in an array: there may be very many."""
     if not names:
         return {}
-    encoded = [[] if name is None else _encode_name(name) for name in names]  # None: a free place
+    encoded = [[] if name is None else _encode_name(name) for name in names]  # None: unused
     text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
     return {SPARSE_NAMES: np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)}
 
@@ -133,11 +133,11 @@ def _unpack_sparse_names(arrays: Arrays) -> list[Any]:
 
 # ---------------------------------------------------------------------- in
 def read_told(item: Mapping[str, Any], kind: Any) -> dict[str, Any]:
-    """Return what a pickle holds of a tree, but for arrays and history; and the vocabulary."""
+    """Return the state of a tree without arrays and history, and the vocabulary."""
     own = kind(**decode_parameters(item["parameters"], kind))._read_parameters()
     names, levels, labels = _read_codes(item)
     known = Vocabulary.of(names, levels, labels)
-    known.classes.flags.writeable = False  # many models may have it
+    known.classes.flags.writeable = False  # shared by many models
     return {
         "parameters": own,
         "categorical": read_categorical(item["categorical"]),
@@ -149,14 +149,14 @@ def read_told(item: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def read_categorical(item: Any) -> list[Any]:
-    """Return the features that were said to be categorical."""
+    """Return the features named in `categorical`."""
     categorical = [json_values.decode(one) for one in json_values.items(item, "categorical")]
     check_keys(categorical, "features in 'categorical'")
     return categorical
 
 
 class AsFileError:
-    """Let what is wrong with values that a file gave be an error of the file."""
+    """Convert errors about values in a file to errors of the file."""
 
     def __enter__(self) -> None:
         """Do nothing yet."""
@@ -167,7 +167,7 @@ class AsFileError:
 
 
 def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
-    """Return the parameters by name; one that the file does not know yet has its default."""
+    """Return the parameters by name; one that the file lacks has its default."""
     unknown = item.keys() - parameter_names(kind) if type(item) is dict else {"no object"}
     if unknown:
         raise ModelFileError(f"the parameters have {quoted(sorted(unknown))}")
@@ -190,12 +190,12 @@ def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
 @functools.cache
 def parameter_names(kind: Any) -> frozenset[str]:
     """Return the names of the parameters of a class of models that a file holds."""
-    names = kind._get_param_names()  # which takes longer than all the rest of them
+    names = kind._get_param_names()  # which takes longest
     return frozenset(names) - NOT_STORED
 
 
 def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[str, Any]:
-    """Return what a pickle holds, too."""
+    """Return the state of a tree, as in a pickle."""
     n_names, n_labels = len(told["names"]), len(told["labels"])
     _check_counts(n_names, n_labels, arrays)
     own = _of_engine(arrays)
@@ -225,7 +225,7 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
 
 
 def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
-    """Return all arrays but those of the history, of sparse names and of what was seen."""
+    """Return all arrays except those of the history, sparse names and label statistics."""
     if not isinstance(arrays, FileArrays):
         others = histories.ARRAY_NAMES | {SPARSE_NAMES}
         return {
@@ -244,17 +244,17 @@ def _of_engine(arrays: Arrays) -> dict[str, NDArray[Any]] | StoredArrays:
 
 
 def need_no_arrays(names: Collection[str]) -> None:
-    """Raise if there are arrays that nobody asked for."""
+    """Raise if there are unknown arrays."""
     if names:
         raise ModelFileError(f"array {min(names)!r} is not part of such a model")
 
 
 def check_lists(item: dict[str, Any], arrays: Arrays) -> None:
-    """Look at how many names, levels and labels there are, before one of them is a key."""
+    """Check the number of names, levels and labels, before they are used as keys."""
     names, levels, labels = (
         json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
     )
-    n_names = len(names) if len(names) == len(levels) else -1  # which is never right
+    n_names = len(names) if len(names) == len(levels) else -1  # always an error
     _check_counts(n_names, len(labels), arrays)
     for name, one in zip(names, levels, strict=True):
         if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
@@ -262,7 +262,7 @@ def check_lists(item: dict[str, Any], arrays: Arrays) -> None:
 
 
 def _check_counts(n_names: int, n_labels: int, arrays: Arrays) -> None:
-    """Compare numbers of names and labels with those of features and classes."""
+    """Check the numbers of names and labels against those of features and classes."""
     n_classes = _single(arrays, "n_classes")
     if isinstance(arrays, FileArrays):
         n_features = arrays.stored.length("is_categorical")
@@ -286,7 +286,7 @@ def _read_codes(
 
 
 def _single(arrays: Arrays, name: str) -> int:
-    """Return an array's only number."""
+    """Return the only value of an array."""
     if isinstance(arrays, FileArrays):
         number = arrays.stored.whole(name)
     else:
@@ -312,7 +312,7 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
         "parameters": {
             name: encode_parameter(name, getattr(parameters, name))
             for name in parameters.__dataclass_fields__
-            if name != "setting"  # there is only one
+            if name != "setting"  # a single tree
         },
         "categorical": packed[0][0]["categorical"],
         TREES: [told for told, _, _ in packed],
@@ -327,16 +327,16 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
 def unpack_forest(
     item: Any, histories: Any, arrays: Arrays, kind: Any, known: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what a pickle of a forest holds, too.
+    """Return the state of a forest, as in a pickle.
 
     Parameters
     ----------
     item, histories, arrays : object
-        What was packed.
+        The packed forest.
     kind : type
         The class of the forest.
     known : dict
-        What was made of the same `item` before is there, and what is made now is put there.
+        Cache of what was read from the same `item`.
     """
     told = json_values.members(item, FOREST_KEYS, "what was learnt")
     trees = json_values.items(told[TREES], "the trees")
@@ -363,7 +363,7 @@ def unpack_forest(
 def _read_trees(
     item: Any, trees: list[Any], arrays: list[Arrays], kind: Any
 ) -> tuple[Any, list[dict[str, Any]]]:
-    """Return the parameters of a forest, and of each tree what `read_told` returns."""
+    """Return the parameters of a forest, and the result of `read_told` for each tree."""
     parameters = kind(**decode_parameters(item, kind))._read_parameters()
     if len(trees) != parameters.n_trees:
         raise ModelFileError(f"there must be {parameters.n_trees} trees")
@@ -388,5 +388,5 @@ def _replaced(item: Any) -> MemberReplaced:
         and type(values[-1]) is bool
     )
     if not is_sound:
-        raise ModelFileError("a tree that was replaced must be told with its figures")
+        raise ModelFileError("a replaced tree must have its figures")
     return MemberReplaced(**dict(zip(REPLACED, values, strict=True)))

@@ -1,4 +1,4 @@
-"""Locks: files that one process at a time can have. The lock ends with its process."""
+"""Locks: file locks, held by one process at a time. A lock ends with its process."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ except ImportError:  # Windows
 
 
 def take_lock(path: str | os.PathLike[str], advice: str) -> int:
-    """Return a file that nobody else has; to be closed when others may have it.
+    """Take a file lock; return the file, whose closing releases the lock.
 
     Parameters
     ----------
     path : path
-        The file of the lock; made if it is not there. It says which process has it.
+        The lock file, created if necessary. It names the process that holds the lock.
     advice : str
-        What to do if somebody else has it.
+        What to do if the lock is held elsewhere.
 
     Raises
     ------
     BlockingIOError
-        If another process has it, or this one has it already.
+        If another process holds it, or this one already does.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def take_lock(path: str | os.PathLike[str], advice: str) -> int:
 
 @contextlib.contextmanager
 def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have the lock for the time of a block, as soon as nobody else has it."""
+    """Hold a lock within a block; wait until it is free."""
     fd = _open(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
@@ -70,12 +70,12 @@ def wait_for_lock(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _open(path: str | os.PathLike[str]) -> int:
     if fcntl is None:
-        raise OSError("this needs file locks as Linux and macOS have them")
+        raise OSError("this needs file locks, which exist on Linux and macOS")
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 def _sign(fd: int) -> None:
-    """Say who has it."""
-    with contextlib.suppress(OSError):  # on a full disk the lock holds all the same
+    """Write which process holds it."""
+    with contextlib.suppress(OSError):  # the lock works even on a full disk
         os.ftruncate(fd, 0)
         os.write(fd, f"{os.getpid()}\n".encode("ascii"))

@@ -1,8 +1,7 @@
-"""Manifest: what a file says beside its arrays, JSON in ASCII, read with suspicion.
+"""Manifest: the contents of a file besides its arrays, JSON in ASCII, read as untrusted input.
 
-A short text may hold very many values: what they would take is looked at before they are read
-(`fits`). What many models of one kind share comes first, and is read once for all of them
-(`_read_common`).
+A short text may hold very many values: their memory is estimated before they are parsed (`fits`).
+What many models of one kind share comes first, and is parsed once for all of them (`_read_common`).
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 NO_DIGEST = "0" * 64
 MAX_LENGTH = 2**25  # bytes
-ROOM = 2**25  # bytes that values may take beyond eight times the length of their text
+ROOM = 2**25  # bytes that values may take besides eight times the length of their text
 KEYS = {"format", "format_version", "library_version", "contents", "empty", "short"}
-LATE = ("history", "served")  # of the contents: different in every file, and so behind the rest
+LATE = ("history", "served")  # of the contents: different in every file, and therefore last
 LATE_KEYS = frozenset(LATE)
-COMMON_ENDS = rf",\"{LATE[0]}\":".encode("ascii")  # so does what models share, quoted in a header
-MAX_COMMON = 2**14  # bytes of it that are kept
-MAX_LATE = 2**17  # bytes of the rest if it is read apart: what so few hold takes little memory
+COMMON_ENDS = rf",\"{LATE[0]}\":".encode("ascii")  # the same, quoted in a header
+MAX_COMMON = 2**14  # bytes of it that are cached
+MAX_LATE = 2**17  # bytes of the rest if it is parsed separately, which bounds its memory
 
 
 class Contents(dict[str, Any]):
-    """What a file says beside its arrays; nobody changes what is inside.
+    """The contents of a file besides its arrays; not to be modified.
 
     Attributes
     ----------
     known : dict
-        What others have made of contents of the same text, but for `LATE`.
+        Cache of what was derived from the same text, without `LATE`.
     """
 
     __slots__ = ("known",)
@@ -49,7 +48,7 @@ class Contents(dict[str, Any]):
 
 
 class Manifest(NamedTuple):
-    """What is used of a manifest."""
+    """The parts of a manifest that are used."""
 
     contents: Contents
     short: Any
@@ -58,7 +57,7 @@ class Manifest(NamedTuple):
 
 # ---------------------------------------------------------------------- writing
 def to_text(kind: str, contents: Mapping[str, Any], names: Mapping[str, Any]) -> str:
-    """Return the text of a manifest; `names` are of the arrays that are no tensors."""
+    """Return the text of a manifest; `names` are those of the arrays that are not tensors."""
     stays = {name: item for name, item in contents.items() if name not in LATE}
     parts = {
         "sha256": NO_DIGEST,
@@ -83,7 +82,7 @@ def to_text(kind: str, contents: Mapping[str, Any], names: Mapping[str, Any]) ->
 
 # ---------------------------------------------------------------------- reading
 def from_text(text: str, kind: str) -> Manifest:
-    """Return what was written; raise `ModelFileError` if it is no manifest of such a file."""
+    """Parse a manifest; raise `ModelFileError` if it is not one of such a file."""
     if len(text) > MAX_LENGTH:
         raise ModelFileError(
             f"the manifest has {len(text):,} bytes, more than the {MAX_LENGTH:,} allowed"
@@ -101,21 +100,21 @@ def from_text(text: str, kind: str) -> Manifest:
 
 
 def from_parts(common: bytes, late: str, kind: str) -> Manifest | None:
-    """Return what is in a manifest that is laid out as we write it, of which most may be known.
+    """Parse a manifest in our own layout, most of which may be cached.
 
     Parameters
     ----------
     common : bytes
-        What comes behind the digest and before `LATE`, quoted as it is in the header.
+        The part after the digest and before `LATE`, quoted as in the header.
     late : str
         The rest.
     kind : str
-        What the file must be.
+        The expected kind of file.
 
     Returns
     -------
     Manifest or None
-        None is for `from_text` to read, and to say what is wrong.
+        None if `from_text` has to read it, or to report the error.
     """
     try:
         known = _read_common(common, kind)
@@ -131,10 +130,10 @@ def from_parts(common: bytes, late: str, kind: str) -> Manifest | None:
 
 @functools.lru_cache(32)
 def _read_common(common: bytes, kind: str) -> Manifest:
-    """Return what a manifest begins with: the same for many models that differ in numbers only."""
+    """Parse the beginning of a manifest, which many similar models share."""
     text, end = unquote(b'"%b"' % common, 0) or ("", 0)
     if end < len(common) + 2 or not text.startswith('",'):
-        raise ValueError("it is laid out otherwise")
+        raise ValueError("it has another layout")
     parts = DECODER.decode(f"{{{text[2:]}}}")
     _check(parts, kind, KEYS)
     return Manifest(Contents(parts["contents"], {}), parts["short"], parts["empty"])
@@ -162,10 +161,10 @@ DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constan
 
 
 def _check(parts: dict[str, Any], kind: str, keys: set[str]) -> None:
-    """Look at everything but the contents."""
+    """Check everything except the contents."""
     found, version = parts.get("format"), parts.get("format_version")
     if not isinstance(found, str) or not found.startswith("driftree "):
-        raise ModelFileError("this is not a file of driftree's")
+        raise ModelFileError("this is not a file of driftree")
     if type(version) is not int or version < 1:
         raise ModelFileError(
             f"the format version must be a whole number from 1, got {quoted(version)}"
@@ -178,24 +177,24 @@ def _check(parts: dict[str, Any], kind: str, keys: set[str]) -> None:
     if found != kind:
         raise ModelFileError(f"this is a {quoted(found)}, not a {kind!r}")
     if parts.keys() != keys:
-        raise ModelFileError(f"the manifest has other keys than format {version} has")
+        raise ModelFileError(f"the manifest does not have the keys of format {version}")
     if type(parts["contents"]) is not dict:
         raise ModelFileError("the manifest must have contents as an object")
 
 
 # ---------------------------------------------------------------------- what values take
-# Once they are read, at most: an object, a list, an item of either.
+# Upper bounds once they are parsed: an object, a list, an item of either.
 COSTS = ((b"{", 200), (b"[", 100), (b",", 40))
-SHORT = ROOM // 200  # bytes that can never take too much
-# A string, or what is left of one that does not end: so it is never looked for twice.
+SHORT = ROOM // 200  # bytes that cannot take too much
+# A string, or the rest of an unterminated one, so that it is not searched twice.
 STRING = re.compile(rb'"[^"\\]*+(?:\\(?:.|\Z)[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
 
 
 def fits(text: bytes) -> bool:
-    """Tell whether JSON takes little memory for its length, before it is read."""
+    """Return whether JSON takes little memory for its length, before it is parsed."""
     most = ROOM + 8 * len(text)
     cost = _cost(text)
-    if cost > most:  # there may be such signs in names
+    if cost > most:  # names may contain such characters
         cost -= sum(_cost(found.group()) for found in STRING.finditer(text))
     return cost <= most
 

@@ -1,11 +1,10 @@
 """Models: a model as the contents and arrays of a file, and back.
 
-A file holds what a pickle would (parameters, names, levels, labels, arrays, history), as JSON and
-numbers only: reading one runs no code of its own. Everything is looked at before it is used. What
-the kernels would follow blindly (links, ids, lengths) is looked at by `Engine.restore`.
-
-What is going to be written is looked at in the same way: `read_model`, and `Engine.check`. So
-nothing is written that would be refused later.
+A file holds what a pickle would (parameters, names, levels, labels, arrays, history), but only as
+JSON and numbers: reading one executes no code. Everything is checked before it is used. What the
+kernels would follow blindly (links, ids, lengths) is checked by `Engine.restore`. What is written
+is checked in the same way, by `read_model` and `Engine.check`, so that nothing is written that
+would be refused later.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     Model = TypeVar("Model")
 
 KIND = "driftree model"
-SERVED = "served"  # what a server notes of its journal in a model file: no part of the model
+SERVED = "served"  # a server's position in its journal: not part of the model
 OWN_STATE = {"_tree", "n_features_in_", "feature_names_in_", *NOT_STORED}
 MODEL_KEYS = {"class", "parameters", "n_features_in", "feature_names_in", "learnt", "history"}
 
@@ -58,29 +57,29 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str], classes: Mapping[str, type[Model]]) -> Model:
-    """Return the model in a file, of one of the classes that may be in one, by their names."""
+    """Return the model in a file; `classes` are the possible classes by name."""
     with name_errors(path):
         return unpack(*container.read_file(path, KIND, bounds.check), classes)
 
 
 def to_bytes(model: Any) -> bytes:
-    """Return what `save` writes."""
+    """Return the bytes that `save` writes."""
     return container.to_bytes(KIND, *pack(model))
 
 
 def from_bytes(data: bytes, classes: Mapping[str, type[Model]]) -> Model:
-    """Return what `load` returns for a file of these bytes."""
+    """Return the model in the bytes of a file."""
     return unpack(*container.from_bytes(data, KIND, bounds.check), classes)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """Return the contents and arrays of a model file, none of which is larger than it may be."""
+    """Return the contents and arrays of a model file, with their sizes checked."""
     return container.read(path, KIND, bounds.check)
 
 
 # ---------------------------------------------------------------------- out
 def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
-    """Return a model as contents and arrays; raise if they would not give the same model again."""
+    """Return a model as contents and arrays; raise if they would not restore the same model."""
     _check_class(model)
     kind: Any = type(model)
     parameters = {name: getattr(model, name) for name in parameter_names(kind)}
@@ -97,7 +96,7 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     tree = model._tree
     if tree is None:
         return contents, {}
-    with tree.engine.writing():  # a whole state, whoever learns meanwhile
+    with tree.engine.writing():  # a consistent state, even if another thread learns
         packed = pack_forest(tree) if isinstance(tree, Forest) else pack_learnt(tree, tree.encoder)
         contents["learnt"], contents["history"], arrays = packed
     bounds.check(contents, arrays, arrays.__getitem__)
@@ -109,14 +108,14 @@ def _check_class(model: Any) -> None:
     kind: Any = type(model)
     if "_is_stored" not in vars(kind):
         raise TypeError(
-            f"a model file does not hold a {kind.__qualname__}, only driftree's own classifiers: "
-            "what a subclass adds would be lost; pickle can"
+            f"a model file cannot hold a {kind.__qualname__}, only driftree's own classes, as "
+            "additions of a subclass would be lost: use pickle"
         )
     extra = vars(model).keys() - parameter_names(kind) - OWN_STATE
     if extra:
         raise TypeError(
-            f"a model file has no place for {', '.join(sorted(map(repr, extra)))}, which would be "
-            "lost: delete what is not the model's own; pickle can"
+            f"a model file cannot hold {', '.join(sorted(map(repr, extra)))}, which would be "
+            "lost: delete attributes that are not the model's own, or use pickle"
         )
 
 
@@ -130,7 +129,7 @@ def _encode_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode_categorical(categorical: Any) -> Any:
-    """Encode a tuple as one, and any other sequence as a list."""
+    """Encode a tuple as a tuple, and any other sequence as a list."""
     if categorical is None:
         return None
     order = sorted(as_set(categorical), key=repr) if isinstance(categorical, set) else categorical
@@ -152,10 +151,9 @@ def unpack(contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]) ->
 def read_model(
     contents: Any, arrays: Arrays, classes: Mapping[str, type[Model]]
 ) -> tuple[Model, dict[str, Any] | None]:
-    """Return a model without its tree, and what makes one; raise `ModelFileError` if it is wrong.
+    """Return a model without its tree, and the tree's state; raise `ModelFileError` if invalid.
 
-    All that can be looked at without a tree is looked at here, when a model is read and when it is
-    written.
+    All checks that need no tree are made here, both when a model is read and when it is written.
     """
     if type(contents) not in (dict, Contents) or contents.keys() - {SERVED} != MODEL_KEYS:
         raise ModelFileError(f"the model must have the keys {', '.join(sorted(MODEL_KEYS))}")
@@ -187,17 +185,17 @@ def read_model(
 
 
 class _Preamble(NamedTuple):
-    """What a file tells of a model beside numbers and history: never changed, and used again."""
+    """The parts of a model file without numbers and history: immutable, and cached."""
 
     state: dict[str, Any]
     """The attributes of a model that has learnt nothing."""
     learnt: dict[str, Any] | None
-    """What a pickle holds of a tree, but for arrays and history; and the vocabulary."""
+    """The state of a tree without arrays and history, and the vocabulary."""
     copied: list[str]
-    """Attributes that a user might change, so that each model has its own."""
+    """Mutable attributes, of which each model has a copy."""
 
     def make(self, kind: Any) -> Any:
-        """Return such a model, as if it were unpickled."""
+        """Return such a model, as if unpickled."""
         model = kind.__new__(kind)
         model.__dict__.update(self.state)
         for name in self.copied:
@@ -217,7 +215,7 @@ def _read_told(contents: Mapping[str, Any], kind: Any) -> _Preamble:
 
 
 def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
-    """Return what scikit-learn remembers of the features."""
+    """Return scikit-learn's attributes of the features."""
     found: dict[str, Any] = {}
     if n_features is not None:
         found["n_features_in_"] = json_values.whole(n_features, "n_features_in")

@@ -104,7 +104,7 @@ const titleOf = (event, length = 70) =>
     prune: () => `No longer split by ${shortCondition(event.old, length)}`,
     bend: () => `Now a curve: ${shorten(event.curves.join(", "), length)}`,
     unbend: () => `Straight again: ${shorten(event.curves.join(", "), length)}`,
-    memory: () => `Now remembers about ${plural(event.memory, "row")}`,
+    memory: () => `Now remembers some ${plural(event.memory, "row")}`,
     link: () => "Started again from one leaf",
   })[event.kind]();
 
