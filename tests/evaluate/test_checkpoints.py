@@ -358,7 +358,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_run_ends_as_it_should(table):
         warnings.simplefilter("error")
         again = run(table, "--checkpoint-every", "100")
     assert again.exit_code == 0
-    assert f"driftree: warning: {newest}: the file is cut off" in again.output
+    assert f"driftree: warning: {newest}: the file is truncated" in again.output
     assert "; resuming from row 400" in again.output
     assert {name: (out / name).read_bytes() for name in names} == before
 

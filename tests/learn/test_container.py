@@ -170,19 +170,19 @@ def of_others():
 MAX_ARRAYS = container.MAX_ARRAYS
 REFUSED = {
     "nothing": (lambda: b"", "the file is empty"),
-    "a byte": (lambda: b"a", "cut off, or is not a model file"),
+    "a byte": (lambda: b"a", "truncated, or is not a model file"),
     "text": (lambda: b"age,car\n31,van\n", "not a model file"),
     "pickle": (lambda: b"\x80\x04K\x01.", "not a model file"),
     "a zip": (lambda: zipped({"manifest.json": b"{}"}), "a zip: .* before the first release"),
     "no tensors of ours": (of_others, "not a model file: it has no manifest of driftree's"),
-    "a cut length": (lambda: SAVED[:5], "cut off"),
-    "a cut start": (lambda: SAVED[:40], "cut off"),
-    "a cut header": (lambda: SAVED[:200], "cut off in its header"),
-    "a cut array": (lambda: SAVED[:-20], "cut off or too long"),
-    "a cut end": (lambda: SAVED[:-1], "cut off or too long"),
-    "more at the end": (lambda: SAVED + b"\0", "cut off or too long"),
+    "a cut length": (lambda: SAVED[:5], "truncated"),
+    "a cut start": (lambda: SAVED[:40], "truncated"),
+    "a cut header": (lambda: SAVED[:200], "truncated in its header"),
+    "a cut array": (lambda: SAVED[:-20], "truncated or too long"),
+    "a cut end": (lambda: SAVED[:-1], "truncated or too long"),
+    "more at the end": (lambda: SAVED + b"\0", "truncated or too long"),
     "more at the start": (lambda: b"\0" + SAVED, "not a model file"),
-    "two files": (lambda: SAVED + SAVED, "cut off or too long"),
+    "two files": (lambda: SAVED + SAVED, "truncated or too long"),
     "other data": (lambda: patched(ids(-1), ids(-2)), "damaged: its SHA-256"),
     "another sum": (lambda: patched(SAVED[container.DIGEST], b"f" * 64), "damaged: its SHA-256"),
     "another name": (lambda: patched(b'"ids"', b'"odd"'), "damaged: its SHA-256"),
@@ -237,7 +237,7 @@ REFUSED = {
     "a wrong name": (lambda: patched_header(b'"ids"', b'"../s"'), "must not be named '../s'"),
     "a long name": (lambda: patched_header(b'"ids"', b'"%s"' % (b"a" * 101)), "must not be named"),
     "a huge header": (lambda: promised(2**60), "more than the"),
-    "a long header": (lambda: promised(container.MAX_HEADER), "cut off in its header"),
+    "a long header": (lambda: promised(container.MAX_HEADER), "truncated in its header"),
 }
 
 

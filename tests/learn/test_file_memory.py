@@ -225,7 +225,7 @@ def test_arrays_beyond_the_end_of_a_large_file_are_not_looked_for(tmp_path, monk
     entry = {"dtype": "F64", "shape": [1], "data_offsets": [2**50, 2**50 + 8]}
     path = tmp_path / "model.dmt"
     path.write_bytes(with_header(json.loads(header) | {"ids": entry}))
-    with pytest.raises(ModelFileError, match="cut off: it ends before array 'ids' does"):
+    with pytest.raises(ModelFileError, match="truncated: it ends before array 'ids' does"):
         container.read(path, KIND, lambda _, __, read: read("ids"))
 
 
@@ -249,5 +249,5 @@ def test_small_and_large_files_are_read_alike(tmp_path, monkeypatch, is_large):
         for _, known, _ in looks:
             assert (known[name].shape, known[name].nbytes) == (array.shape, array.nbytes)
     path.write_bytes(container.to_bytes(KIND, contents, arrays) + b"[]")
-    with pytest.raises(ModelFileError, match="cut off or too long"):
+    with pytest.raises(ModelFileError, match="truncated or too long"):
         container.read(path, KIND, bounds.check)

@@ -629,7 +629,7 @@ HOSTILE = {
     "another type": (
         MEASURED,
         lambda c, a: a.update({"node.left": a["node.left"] * 1.0}),
-        "'node.left' has a wrong",
+        "'node.left' is of a wrong",
     ),
     "a table": (
         MEASURED,

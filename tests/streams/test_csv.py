@@ -230,7 +230,7 @@ def test_an_error_does_not_hide_what_was_skipped(action, tmp_path):
     stream = open_stream(write_text(tmp_path / "a", content[:-20]), on_bad_row="skip")
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter(action)
-        with pytest.raises(OSError, match="cut off or damaged") as caught:
+        with pytest.raises(OSError, match="truncated or damaged") as caught:
             list(stream)
     reports = [str(warning.message) for warning in warned] or caught.value.__notes__
     assert [report.split(":")[0] for report in reports] == [

@@ -225,7 +225,7 @@ def test_a_file_cut_short_does_not_load(places, damage):
     write(places / "cache")
     path = places / "cache" / "tiny.csv.gz"
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises((OSError, ValueError), match=r"tiny\.csv\.gz is (cut off|not UTF-8 text)"):
+    with pytest.raises((OSError, ValueError), match=r"tiny\.csv\.gz is (truncated|not UTF-8 text)"):
         load_data_set(tiny())
 
 

@@ -322,7 +322,9 @@ def _read_entry(name: str, item: Any, n_bytes: int) -> ArrayEntry:
             is_whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
             if is_whole and end - begin == entry.nbytes:
                 if end > n_bytes:
-                    raise ModelFileError(f"the file is cut off: it ends before array {name!r} does")
+                    raise ModelFileError(
+                        f"the file is truncated: it ends before array {name!r} does"
+                    )
                 return entry
     raise ModelFileError(f"the header is damaged: it does not say where array {quoted(name)} is")
 
@@ -337,7 +339,7 @@ def _header_length(data: bytes, size: int) -> int:
             "wrote it, and only that version reads it"
         )
     if size < LENGTH:
-        raise ModelFileError("the file is cut off, or is not a model file")
+        raise ModelFileError("the file is truncated, or is not a model file")
     length = int.from_bytes(data[:LENGTH], "little")
     if length > MAX_HEADER:
         raise ModelFileError(
@@ -353,9 +355,9 @@ def _read_manifest(data: bytes, size: int, kind: str) -> tuple[Manifest, slice]:
     if not data.startswith(START, LENGTH):
         is_cut = START.startswith(data[LENGTH : LENGTH + len(START)])
         words = "this is not a model file: it has no manifest of driftree's"
-        raise ModelFileError("the file is cut off" if is_cut else words)
+        raise ModelFileError("the file is truncated" if is_cut else words)
     if len(data) < end:
-        raise ModelFileError("the file is cut off in its header")
+        raise ModelFileError("the file is truncated in its header")
     if end > manifest.SHORT and not manifest.fits(data[LENGTH:end]):
         raise ModelFileError(f"the header has too many values for its {end - LENGTH:,} bytes")
     most = manifest.MAX_COMMON, manifest.MAX_LATE
@@ -431,7 +433,7 @@ def _wrong_tensor(name: str, dtype: str) -> ModelFileError:
 
 def _wrong_header(error: Exception) -> ModelFileError:
     if "IncompleteBuffer" in str(error) or "incomplete metadata" in str(error):
-        return ModelFileError("the file is cut off or too long: its arrays do not fill it")
+        return ModelFileError("the file is truncated or too long: its arrays do not fill it")
     return ModelFileError(f"the header is damaged: {str(error)[:100]}")
 
 
