@@ -147,7 +147,7 @@ def test_what_would_have_to_change_is_said(folder):
         (["run", "{loans}", "--param", "max_nodes"], "--param must be name=value"),
         (["run", "{loans}", "--param", "max_node=3"], "there is no parameter of dmt 'max_node'"),
         (["run", "{loans}", "--param", "max_nodes=0"], "max_nodes must be from 1"),
-        (["run", "{loans}", "--model", "efdt", "--param", "a=1"], "only driftree's own take oth"),
+        (["run", "{loans}", "--model", "efdt", "--param", "a=1"], "only driftree's own learners accept"),
         (["data", "sample", "lones"], "there is no sample 'lones'"),
     ],
 )
@@ -346,7 +346,7 @@ def test_every_kind_of_model_says_what_would_change_its_prediction(folder, tmp_p
     result = run("explain", *rents, "--counterfactual")
     assert (result.exit_code, "--below 200, or --above 100" in result.output) == (2, True)
     result = run("explain", folder / "loans/model.dmt", *row, "--below", "3")
-    assert (result.exit_code, "below is for numbers" in result.output) == (2, True)
+    assert (result.exit_code, "below is for regressors" in result.output) == (2, True)
 
 
 @pytest.mark.parametrize("words", [["predict", "rows"], ["learn", "rows"], ["explain", "age=40"]])
