@@ -136,7 +136,7 @@ def race_ray(options: argparse.Namespace) -> None:
     }
     body = race(ways, (len(batches) - 1) * BATCH, options.repeat)
     table = page.markdown(["", *HEAD], body)
-    page.write_table("sharded", "### Two shards beside one", table, "scale")
+    page.write_table("sharded", "### Two shards compared with one", table, "scale")
     Console(width=200).print(table)
 
 
@@ -218,7 +218,7 @@ def race_spark(options: argparse.Namespace) -> None:
         ["Spark, local[2], 3 batches", f"{loop / seconds:.4f}"],
     ]
     table = page.markdown([f"{options.rows:,} rows of 12 keys", "times the loop"], body)
-    page.write_table("spark", "### Spark beside a loop", table, "scale")
+    page.write_table("spark", "### Spark compared with a loop", table, "scale")
     Console(width=200).print(table)
 
 

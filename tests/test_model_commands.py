@@ -147,7 +147,7 @@ def test_what_would_have_to_change_is_said(folder):
         (["run", "{loans}", "--param", "max_nodes"], "--param must be name=value"),
         (["run", "{loans}", "--param", "max_node=3"], "there is no parameter of dmt 'max_node'"),
         (["run", "{loans}", "--param", "max_nodes=0"], "max_nodes must be from 1"),
-        (["run", "{loans}", "--model", "efdt", "--param", "a=1"], "only driftree's own learners accept"),
+        (["run", "{loans}", "--model", "efdt", "--param", "a=1"], "only driftree's own"),
         (["data", "sample", "lones"], "there is no sample 'lones'"),
     ],
 )

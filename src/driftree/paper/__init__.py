@@ -1,6 +1,6 @@
 """The reproduction of the paper: its experiments, tables I to VI, figures 3 and 4.
 
-`driftree paper` runs all of it; docs/paper.md says what came out.
+`driftree paper` runs all of it; docs/paper.md has the results.
 """
 
 from driftree.paper.experiments import Experiment as Experiment

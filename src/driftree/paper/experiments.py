@@ -1,7 +1,7 @@
-"""Experiments: the paper's protocol for one learner on one data set, and what all of them found.
+"""Experiments: the paper's protocol for one learner on one data set, and all results.
 
-Each is run once and then remembered. A result is found again by what it depends on: the rows, the
-size of the batches, the learner with all its settings, and the version of the code behind it.
+Each experiment is run once and cached. The key of a result is what it depends on: the rows, the
+size of the batches, the learner with all its settings, and the version of the code.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     from driftree.evaluate.parallel import News
 
-PROTOCOL = 1  # to be raised when what a record says changes its meaning
+PROTOCOL = 1  # increase it when the meaning of a record changes
 NOT_RUN = "not run"
-# Learners that take numbers as they come: they are told which features were text, not which the
-# authors call categorical.
+# Learners that need no preprocessing: they get the features that were text as categorical, not
+# those that the authors call categorical.
 TOLD_OF_TEXT_ONLY = {"dmt", "forest"}
-# Where a data set of the paper could be had only in part, this part fills its place.
+# Substitutes for data sets of the paper that are only partly available.
 STAND_INS = {"airlines": ("airlines_5of7_features", "5 of 7 features, without the two airports")}
 
 Results = Mapping[tuple[str, str], Sequence[Record]]
@@ -56,7 +56,7 @@ class Experiment:
     data_set, learner : str
         Names, see `DATA_SETS` and `LEARNERS`.
     max_rows : int or None
-        Only the first rows; batches keep the size that they have on the whole stream.
+        Only the first rows; batches have the same size as for the whole stream.
     seed : int
         Of the learners that use random numbers.
     """
@@ -79,9 +79,9 @@ def run_protocol(
     Parameters
     ----------
     learners : mapping of str to learner
-        What to run, side by side.
+        The learners.
     data : LoadedData
-        What to run it on.
+        The data set.
     max_rows : int, optional
         Only the first rows.
     step_rows : int, optional
@@ -91,7 +91,7 @@ def run_protocol(
     n_rows = min(data.n_rows, max_rows or data.n_rows)
     if n_rows <= batch_rows:
         raise ValueError(
-            f"{data.name} has only {n_rows} rows to run on, no more than its first batch, which is "
+            f"{data.name} has only {n_rows} rows, no more than its first batch, which is "
             f"not tested: give more than {batch_rows}"
         )
     stream = open_stream((data.X, data.y), batch=batch_rows, n_rows=n_rows)
@@ -100,7 +100,7 @@ def run_protocol(
 
 
 class ExperimentTask(NamedTuple):
-    """An experiment, and the folder where results are kept."""
+    """An experiment, and the folder of cached results."""
 
     experiment: Experiment
     folder: Path
@@ -109,16 +109,16 @@ class ExperimentTask(NamedTuple):
 def run_experiment(
     task: ExperimentTask, news: News, should_stop: Callable[[], bool]
 ) -> list[Record] | None:
-    """Return the records of an experiment: those of an earlier run, or else run it now.
+    """Return the records of an experiment, from the cache or by running it now.
 
     Parameters
     ----------
     task : ExperimentTask
-        What to run. A result that is in the folder is complete.
+        What to run. Results in the folder are complete.
     news : callable
         Called with the rows done, the rows in all, and a text to show.
     should_stop : callable
-        Asked after every batch; what was done so far of the experiment is then lost.
+        Called after every batch; a stopped experiment is lost.
 
     Returns
     -------
@@ -147,12 +147,12 @@ def run_experiment(
 
 @lru_cache(maxsize=1)
 def _load(name: str) -> LoadedData:
-    """Load a data set once for all learners that come one after the other."""
+    """Load a data set once for consecutive learners."""
     return load_data_set(name, preprocess="paper")
 
 
 def _make_key(experiment: Experiment, data: LoadedData, model: Any) -> str:
-    """Say in short what a result depends on."""
+    """Return the cache key of a result."""
     assert isinstance(data.X, np.ndarray)
     what = {
         "rows": _hash_arrays(data.X[: experiment.max_rows], data.y[: experiment.max_rows]),
@@ -174,7 +174,7 @@ def _hash_arrays(*arrays: NDArray[Any]) -> str:
 
 def _settings(model: Any) -> Any:
     """Return the class and all parameters of a learner, and of those inside it."""
-    if not hasattr(model, "_get_params"):  # which River's classes have, and so have driftree's
+    if not hasattr(model, "_get_params"):  # which classes of River and driftree have
         return repr(model)
     parameters = {name: _settings(value) for name, value in sorted(model._get_params().items())}
     return {type(model).__qualname__: parameters}
@@ -197,14 +197,14 @@ def code_version(learner: str) -> str:
 def find_data_sets(
     names: Iterable[str], download: Callable[[str], bool] | None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the data sets that can be had, some in part, and why others cannot.
+    """Return the available data sets, some in part, and why others are missing.
 
     Parameters
     ----------
     names : iterable of str
-        Those of the paper that are wanted.
+        The wanted data sets of the paper.
     download : callable or None
-        Downloads one by its name, and returns whether it came.
+        Downloads one by its name, and returns whether it succeeded.
     """
     status = {found.name: found for found in list_data_sets(DATA_SETS.values())}
     here, missing = [], {}
@@ -226,7 +226,7 @@ def find_data_sets(
 
 
 def estimate_cost(experiment: Experiment) -> float:
-    """Return about how long an experiment takes beside others, if nothing is remembered."""
+    """Return the approximate relative cost of an experiment."""
     counts = DATA_SETS[experiment.data_set].counts
     n_rows = min(counts.n_rows, experiment.max_rows or counts.n_rows)
     return LEARNERS[experiment.learner].cost * n_rows * counts.n_features
@@ -244,16 +244,16 @@ def count_data_set(name: str) -> tuple[int, int, int, int | None]:
 # ---------------------------------------------------------------------- findings
 @dataclass(frozen=True, kw_only=True)
 class PaperResults:
-    """What was found here, and what could not be had: all that the tables are made of.
+    """All results, and what is missing: the data of the tables.
 
     Attributes
     ----------
     summaries : mapping of (data set, learner) to mapping of str to Figure
         Mean and standard deviation of every figure of a run, see `summarise`.
     counts : mapping of data set to (rows, features, classes, rows of the majority)
-        Of the data sets that could be had.
+        Of the available data sets.
     missing : mapping of data set to str
-        Why a data set could not be had.
+        Why a data set is missing.
 
     Examples
     --------
@@ -279,7 +279,7 @@ class PaperResults:
         counts: Mapping[str, Sequence[int | None]] | None = None,
         missing: Mapping[str, str] | None = None,
     ) -> Self:
-        """Sum up the records of each data set and learner."""
+        """Summarise the records of each data set and learner."""
         summaries = {
             (data_set, learner): summarise(records)[learner]
             for (data_set, learner), records in results.items()
@@ -289,7 +289,7 @@ class PaperResults:
 
     @cached_property
     def had(self) -> dict[str, str]:
-        """The paper's data sets that could be had, each with the name of what fills its place."""
+        """The available data sets of the paper, each with the name of its substitute, if any."""
         names = {*self.counts, *(data_set for data_set, _ in self.summaries)}
         places = {name: STAND_INS.get(name, (name, ""))[0] for name in TITLES}
         return {
@@ -300,21 +300,21 @@ class PaperResults:
 
     @cached_property
     def run(self) -> list[str]:
-        """The paper's data sets that something was run on."""
+        """The paper's data sets with results."""
         names = {data_set for data_set, _ in self.summaries}
         return [name for name, place in self.had.items() if place in names]
 
     def is_stand_in(self, data_set: str) -> bool:
-        """Whether something else fills the place of a data set."""
+        """Whether a data set has a substitute."""
         return self.had.get(data_set, data_set) != data_set
 
     def figure(self, data_set: str, learner: str, name: str) -> Figure | None:
-        """Return what a learner achieved on one of the paper's data sets."""
+        """Return the result of a learner on one of the paper's data sets."""
         summary = self.summaries.get((self.had.get(data_set, ""), learner))
         return None if summary is None else summary[name]
 
     def data_set_note(self, data_set: str) -> str:
-        """Say why a data set is missing, or what of it is."""
+        """Return a note on what is missing of a data set, and why."""
         if self.is_stand_in(data_set):
             return STAND_INS[data_set][1]
         if data_set in self.had:
@@ -322,7 +322,7 @@ class PaperResults:
         return f"not available: {self.missing[data_set]}" if data_set in self.missing else ""
 
     def notes(self) -> list[str]:
-        """Name what is missing, and why."""
+        """List what is missing, and why."""
         partial = [
             f"† {TITLES[name]}: {STAND_INS[name][1]} ({place}); it counts in the means"
             for name, place in self.had.items()
@@ -338,7 +338,7 @@ class PaperResults:
 
 
 def sum_up(findings: PaperResults, results: Results) -> dict[str, Any]:
-    """Return the means and deviations of all experiments, with versions, as data for JSON."""
+    """Return the means and standard deviations of all experiments, with versions, for JSON."""
     return {
         "versions": versions(),
         "missing": dict(findings.missing),

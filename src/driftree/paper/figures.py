@@ -34,7 +34,7 @@ DRIFT_ORDER = ("hyperplane", "sea", "insects_incremental", "tueyeq", "agrawal", 
 
 
 def draw_figures(folder: Path, results: Results) -> list[str]:
-    """Draw figures 3 and 4, which show the stand-alone trees, for the screen and for print."""
+    """Draw figures 3 and 4, of the single trees, for the screen and for print."""
     drifts = {name: list(record.drifts) for name, record in DATA_SETS.items() if record.drifts}
     data_sets = {data_set for data_set, learner in results if learner in TREES}
     figures = {}
@@ -62,9 +62,9 @@ def figure_drift(
     results : mapping of (data set, learner) to records
         What was run.
     drifts : mapping of data set to sequence of int or (int, int)
-        Where each data set changes. Those that were run and have known drift get a row of panels.
+        Known drifts of each data set. Those with results and known drifts get a row of panels.
     learners : sequence of str
-        Which ones to draw, by default the stand-alone trees, as in the paper.
+        Which ones to draw, by default the single trees, as in the paper.
     window : int, default=20
         Batches of the sliding mean, as in the paper.
 
@@ -108,7 +108,7 @@ def figure_tradeoff(results: Results, *, learners: Sequence[str] = TREES) -> Fig
     """Draw the paper's figure 4: F1 against the number of splits.
 
     Small marks are the means over one data set; the large ones are the means of these, over the
-    data sets that all learners ran on. Top left is where one wants to be: few splits, high F1.
+    data sets that all learners ran on. The top left is best: few splits, high F1.
 
     Parameters
     ----------

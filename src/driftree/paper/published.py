@@ -36,7 +36,7 @@ KNOWN_DRIFT = ("tueyeq", "insects_abrupt", "insects_incremental", "sea", "agrawa
 
 
 def published_name(learner: str) -> str:
-    """Return under which name the paper's figures of a learner stand here.
+    """Return the name of a learner in the paper's figures.
 
     Both settings of the Dynamic Model Tree are compared with the one that was published.
 

@@ -1,4 +1,4 @@
-"""The paper's tables I to VI: what was found here beside what was published."""
+"""The paper's tables I to VI: our results compared with the published ones."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def table_parameters(findings: PaperResults) -> Table:
 
 
 def table_seconds(findings: PaperResults) -> Table:
-    """Return table V: processor time of one test-then-train iteration.
+    """Return table V: CPU time of one test-then-train iteration.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def _figures(
             column: _cell(findings, column, row.name, name, theirs[column]) for column in TITLES
         }
         line[MEAN] = _mean_cell(line, findings.run)
-        if line[MEAN].paper is None:  # the paper's table V has nothing but means
+        if line[MEAN].paper is None:  # the paper's table V has only means
             whole = paper.get((MEAN, published_name(row.name)))
             line[MEAN] = replace(line[MEAN], paper=whole)
         cells.update({(row.name, column): cell for column, cell in line.items()})
@@ -230,7 +230,7 @@ def _mean(values: Iterable[Value]) -> Figure | None:
 
 
 def _data_set_heads(findings: PaperResults) -> tuple[Head, ...]:
-    """Return all thirteen; those that were had only in part are marked."""
+    """Return all thirteen; those that are only partly available are marked."""
     return tuple(
         Head(name, f"{title} †" if findings.is_stand_in(name) else title)
         for name, title in TITLES.items()
@@ -274,14 +274,14 @@ def _figure_notes(
 def rank(values: Mapping[str, float], *, better: Better) -> dict[str, str]:
     """Score learners by the rule of the paper's table VI.
 
-    The best gets ++, the worst --, the others + or - as they are above or below the median. The
-    paper does not say what happens at the median, which one of an odd number of learners is: it
-    counts as above here. Equals get the same.
+    The best gets ++, the worst --, the others + or - if they are above or below the median. The
+    paper does not define the rank of the median itself (with an odd number of learners): here it
+    counts as above. Ties get the same.
 
     Parameters
     ----------
     values : mapping of learner to float
-        What they achieved.
+        Their results.
     better : "higher" or "lower"
         Which values are good.
 
@@ -304,7 +304,7 @@ def rank(values: Mapping[str, float], *, better: Better) -> dict[str, str]:
 
 
 def table_summary(findings: PaperResults) -> Table:
-    """Return table VI: the stand-alone trees, scored in four categories by `rank`.
+    """Return table VI: the single trees, scored in four categories by `rank`.
 
     Examples
     --------
@@ -350,7 +350,7 @@ def table_summary(findings: PaperResults) -> Table:
 def _averages(
     findings: PaperResults, category: str, trees: Iterable[str], data_sets: Iterable[str]
 ) -> dict[str, float]:
-    """Return what each tree achieved in a category; nothing where no data set belongs to it."""
+    """Return the result of each tree in a category; empty if no data set belongs to it."""
     name, used = category, list(data_sets)
     if category == "f1_drift":
         name, used = "f1", [data_set for data_set in used if data_set in KNOWN_DRIFT]

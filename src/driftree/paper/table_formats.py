@@ -1,4 +1,4 @@
-"""A table of figures beside published ones: as data, and as Markdown, LaTeX and CSV."""
+"""A table of figures and published ones: as data, and as Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ NOTHING = "\N{EN DASH}"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One figure of ours and the paper's beside it; None where there is none.
+    """One figure of ours and the paper's; None if there is none.
 
     Attributes
     ----------
     ours, paper : Figure, int, str or None
-        What was found, what was published.
+        Our result, and the published one.
     note : str
-        Why there is nothing of ours, or in what way it is not what the paper had.
+        Why ours is missing, or how it differs from the paper's.
     mark : str
-        A sign that a line of the table's notes explains.
+        A mark that the table's notes explain.
     """
 
     ours: Value = None
@@ -55,13 +55,13 @@ class Table:
     number, name, caption : str
         The paper's number, such as ``"II"``; a word for file names; what it shows.
     row_kind, column_kind : str
-        What the heads are: learner, data_set, ...
+        The kind of the heads: learner, data_set, ...
     rows, columns : tuple of Head
         In the order of the paper. Where the group changes, a rule is drawn in print.
     cells : mapping of (row name, column name) to Cell
         All cells.
     notes : tuple of str
-        What a reader has to know, line by line. All that is missing is named here.
+        Notes for readers, line by line, including everything that is missing.
     better : "higher", "lower" or None
         Which figures are good.
     decimals : int or None
@@ -92,7 +92,7 @@ class Table:
 # ---------------------------------------------------------------------- texts
 @dataclass(frozen=True)
 class _Markup:
-    """How a language writes plain, bold and slanted text."""
+    """The syntax of plain, bold and italic text."""
 
     escape: Callable[[str], str]
     bold: str
@@ -117,9 +117,9 @@ def _show_ours(cell: Cell, decimals: int | None) -> str:
 
 
 def _best(table: Table) -> set[tuple[str, str]]:
-    """Return the cells that look best in their column and group; these are bold in the paper.
+    """Return the best cells of each column and group, which are bold in the paper.
 
-    What was computed over fewer data sets than the rest, which a mark shows, does not take part.
+    Marked cells, computed over fewer data sets than the rest, are not considered.
     """
     best = set()
     groups = {row.group for row in table.rows} & {"trees", "ensembles"} if table.better else set()
@@ -139,7 +139,7 @@ def _best(table: Table) -> set[tuple[str, str]]:
 
 
 def _lines(table: Table, columns: tuple[Head, ...], markup: _Markup) -> Iterator[list[list[str]]]:
-    """Yield the lines of each row: found and published below each other, or side by side."""
+    """Yield the lines of each row: ours and the published one below each other, or side by side."""
     best = _best(table)
     for row in table.rows:
         cells = {column.name: table.cells[row.name, column.name] for column in columns}
@@ -170,7 +170,7 @@ def _lines(table: Table, columns: tuple[Head, ...], markup: _Markup) -> Iterator
 
 # ---------------------------------------------------------------------- Markdown
 def to_markdown(table: Table) -> str:
-    r"""Write a table as Markdown; data sets of which there is nothing are left to the notes.
+    r"""Write a table as Markdown; missing data sets are only in the notes.
 
     Examples
     --------
@@ -230,7 +230,7 @@ _LATEX = {
 
 
 def escape_latex(text: str) -> str:
-    r"""Return a text as LaTeX; the signs +, ++, - and -- on their own as mathematics.
+    r"""Return a text as LaTeX; +, ++, - and -- on their own as mathematics.
 
     Examples
     --------

@@ -66,7 +66,7 @@ class KeyedModels(Closing):
         The column that holds the key; the models do not see it. In arrays it is a position. Keys
         are text, whole numbers or bytes.
     parent : bool, default=True
-        Whether there is a parent. Without it, a row costs half, but new keys have no predictions.
+        Whether there is a parent. Without it, a key starts from nothing, and a row costs half.
     memory : int, default=2**28
         Bytes of models to keep in memory, as their `memory_usage` counts them.
     path : path or None, default=None

@@ -94,7 +94,7 @@ def open_model(
     Parameters
     ----------
     path : Path
-        The model file; its journal is the folder beside it, with `.journal` added to the name.
+        The model file; its journal is the folder next to it, with `.journal` added to the name.
     new : bool, default=False
         Start with an empty model in a new file.
     read_only : bool, default=False
@@ -363,7 +363,7 @@ class Follower:
             status = os.stat(self.path)  # first: a file that changes meanwhile is read once more
             found = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
             if found == self._seen:
-                writer.problem = None  # it is back, if it was gone
+                writer.problem = None  # it exists again, if it was missing
                 return False
             model, note = read_model(self.path)
             check_model(model, writer.limits)

@@ -93,7 +93,7 @@ class LearntKeys:
 
 
 def digest_of(text: bytes) -> str:
-    """Return the digest by which batches are told apart."""
+    """Return the digest that identifies a batch."""
     return hashlib.sha256(text).hexdigest()[:32]
 
 

@@ -304,7 +304,7 @@ class Words:
     Attributes
     ----------
     names : list of str
-        What the numbers in the texts stand for.
+        The names by their numbers in the texts.
     conditions : list
         Per condition the text, and the length of the feature's name in it: if there is little room
         the name is shortened, not the comparison.
