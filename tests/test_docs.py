@@ -98,6 +98,15 @@ def test_the_readme_is_one_page_and_a_half():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
+def test_rows_of_tables_are_on_lines_of_their_own(document):
+    text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.S | re.M)
+    for line in text.splitlines():
+        assert not re.search(r"\S.*\| ?\| ?:?-{3}", line), f"{document} has a broken table: {line}"
+        if line.startswith("|"):
+            assert line.endswith("|"), f"{document} has a broken table: {line}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_nothing_is_left_to_fill_in(document):
     assert "<!--" not in (ROOT / document).read_text()
 
