@@ -35,6 +35,15 @@ def test_one_slice_is_one_copy_that_learns_all():
     np.testing.assert_allclose(model.predict_proba(X), usual.predict_proba(X), atol=1e-6)
 
 
+@pytest.mark.parametrize("n_slices", [1, 2, 8])
+def test_thresholds_outlast_a_round(n_slices):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1, 1, size=(3000, 3))
+    y = (X @ [1.0, 2.0, -1.0] + rng.normal(scale=0.3, size=3000) > 0).astype(int)
+    model = fit(DynamicModelTreeClassifier(), (X, y), slices=n_slices)
+    assert not model.events_
+
+
 def test_what_is_new_in_a_step_is_learnt_with_it():
     rng = np.random.default_rng(1)
     columns = {

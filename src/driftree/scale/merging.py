@@ -480,7 +480,8 @@ def _learn_round(
             copies = [arrays for _, arrays in found]
             used = np.flatnonzero(base["model.numbers.lengths"]).tolist()
             merged = merge_arrays(base, copies, base, memory_of(model), used)
-            tree.engine.restore({**base, **merged, **_merge_scales(base, copies)})
+            whole = {**base, **merged, **_merge_scales(base, copies)}
+            tree.restore({"arrays": whole, "history": tree.history})
             tree.engine.absorb(reduce(add, [_restored(sums) for sums, _ in found]))
             if tree.engine.has_due:
                 tree.decide()
