@@ -10,7 +10,7 @@ the copies, the mean of what all copies say, and a model that learnt all rows.
 import argparse
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -21,24 +21,28 @@ from sklearn.metrics import log_loss
 
 from driftree import DynamicModelTreeClassifier
 from driftree.scale import merge
-from driftree.streams import drifting_agrawal, hyperplane, load_data_set, sea
+from driftree.streams import drifting_agrawal, hyperplane, led, load_data_set, random_rbf, sea
 
 POINTS = 12
 FIRST_ROWS, TEST_ROWS = 3000, 1000
 WAYS = ("the model before", "one copy", "mean of the copies' answers", "merged", "together")
 
 
-def rows_of(name: str, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+DRAWN: dict[str, Callable[..., Any]] = {
+    "SEA": partial(sea, noise=0.1),
+    "Agrawal, drifting": partial(drifting_agrawal, width=2000, perturbation=0.1),
+    "Hyperplane, 10 features": partial(hyperplane, n_drifting=5, magnitude=0.001),
+    "RBF, moving": partial(random_rbf, n_classes=4, n_moving=20, speed=0.0002),
+    "LED, with noise": partial(led, noise=0.1, n_irrelevant=17),
+}
+
+
+def rows_of(name: str, n_rows: int, seed: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Return the first rows of a stream."""
-    drawn = {
-        "SEA": partial(sea, noise=0.1),
-        "Agrawal, drifting": partial(drifting_agrawal, width=2000, perturbation=0.1),
-        "Hyperplane, 10 features": partial(hyperplane, n_drifting=5, magnitude=0.001),
-    }
-    if name in drawn:
-        X, y = zip(*drawn[name](n_rows), strict=True)
+    if name in DRAWN:
+        X, y = zip(*DRAWN[name](n_rows, seed=seed), strict=True)
         return np.concatenate(X), np.concatenate(y)
-    data = load_data_set(name.lower())
+    data = load_data_set(name.lower().replace(" ", "_"))
     return np.asarray(data.X)[:n_rows], np.asarray(data.y)[:n_rows]
 
 

@@ -1,10 +1,12 @@
 """One model whose rounds are learnt in slices: what does it lose, and what does a round cost?
 
-F1 by test-then-train in batches of 500 rows, of a model that learns each batch as usual and of
-models whose batches are cut into slices. The costs are CPU seconds of this process: to learn a
-batch as usual, to learn its slices, and all else that the driver does.
+F1 by test-then-train in batches, of a model that learns each batch as usual and of models for which
+each batch is a round that is cut into slices; of drawn streams the mean over three seeds. The costs
+are CPU seconds of this process: to learn a batch as usual, to learn its slices, and all else that
+the driver does.
 
-    python benchmarks/one_model.py          minutes; needs DRIFTREE_DATA; writes docs/scale.md
+    python benchmarks/one_model.py          many minutes; needs DRIFTREE_DATA; writes docs/scale.md
+    python benchmarks/one_model.py rounds   the same with longer rounds
 """
 
 import os
@@ -18,16 +20,17 @@ from typing import Any
 
 import numpy as np
 import page
-from merging import rows_of
+from merging import DRAWN, rows_of
 from rich.console import Console
 from sklearn.metrics import f1_score
 
 from driftree import DynamicModelTreeClassifier
 from driftree.scale import merging
 
-STREAMS = ["SEA", "Agrawal, drifting", "Hyperplane, 10 features", "Electricity", "Covertype"]
+STREAMS = [*DRAWN, "Electricity", "Bank marketing", "Covertype"]
+SEEDS = (1, 2, 3)
 SLICES = (2, 4, 8)
-BATCH = 500
+ROUNDS = (1000, 2000)
 
 
 def clock(call: Any, *arguments: Any) -> tuple[Any, float]:
@@ -36,7 +39,9 @@ def clock(call: Any, *arguments: Any) -> tuple[Any, float]:
     return found, time.process_time() - begin
 
 
-def run(X: np.ndarray, y: np.ndarray, n_slices: int | None) -> tuple[float, float, float]:
+def run(
+    X: np.ndarray, y: np.ndarray, n_slices: int | None, batch: int = merging.ROUND_ROWS
+) -> tuple[float, float, float]:
     """Return the F1, and the microseconds per row of learning, and of the driver beside it."""
     model, right = DynamicModelTreeClassifier(), []
     inside, total = 0.0, 0.0
@@ -47,8 +52,8 @@ def run(X: np.ndarray, y: np.ndarray, n_slices: int | None) -> tuple[float, floa
         inside += seconds
         return found
 
-    for start in range(0, len(X), BATCH):
-        rows = slice(start, start + BATCH)
+    for start in range(0, len(X), batch):
+        rows = slice(start, start + batch)
         if start:
             right.append((y[rows], model.predict(X[rows])))
         if n_slices is None or not start:
@@ -61,23 +66,63 @@ def run(X: np.ndarray, y: np.ndarray, n_slices: int | None) -> tuple[float, floa
     return f1, 1e6 * learning / len(X), 1e6 * (total - learning) / len(X)
 
 
+def mean_run(name: str, n_rows: int, n_slices: int | None, batch: int) -> np.ndarray:
+    """Return what `run` does, as the mean over the seeds of a stream."""
+    seeds = SEEDS if name in DRAWN else SEEDS[:1]
+    return np.mean([run(*rows_of(name, n_rows, seed), n_slices, batch) for seed in seeds], axis=0)
+
+
+def by_slices(streams: list[str], n_rows: int) -> None:
+    """Compare numbers of slices, and what they cost."""
+    body, ways = [], (None, *SLICES)
+    for name in streams:
+        found = [mean_run(name, n_rows, n_slices, merging.ROUND_ROWS) for n_slices in ways]
+        costs = [found[0][1], *found[1][1:]]
+        body.append([name, *(f"{f1:.3f}" for f1, *_ in found), *(f"{cost:.1f}" for cost in costs)])
+    body.append(["mean", *means(body, len(ways)), "", "", ""])
+    head = ["stream", "F1, one process", *(f"{n} slices" for n in SLICES)]
+    head += ["µs per row, one process", f"{SLICES[0]} slices, all together", "and the driver"]
+    write("one_model", "### The rows of a tree in slices", head, body)
+
+
+def by_rounds(streams: list[str], n_rows: int) -> None:
+    """Compare one process and the most slices in longer rounds."""
+    most = SLICES[-1]
+    body = []
+    for name in streams:
+        found = [
+            mean_run(name, n_rows, n_slices, batch)[0]
+            for batch in ROUNDS
+            for n_slices in (None, most)
+        ]
+        body.append([name, *(f"{f1:.3f}" for f1 in found)])
+    body.append(["mean", *means(body, 2 * len(ROUNDS))])
+    head = ["stream"]
+    for batch in ROUNDS:
+        head += [f"F1, one process, batches of {batch:,}", f"{most} slices of rounds of {batch:,}"]
+    write("one_model_rounds", "### Longer rounds", head, body)
+
+
+def means(body: list[list[str]], n_columns: int) -> list[str]:
+    """Return the means of the first columns of figures."""
+    return [f"{np.mean([float(row[1 + i]) for row in body]):.3f}" for i in range(n_columns)]
+
+
+def write(name: str, heading: str, head: list[str], body: list[list[str]]) -> None:
+    """Write a table into the documentation, and show it."""
+    table = page.markdown(head, body)
+    page.write_table(name, heading, table, "scale")
+    Console(width=200).print(table)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["slices", "rounds"], default="slices")
     parser.add_argument("--streams", nargs="*", default=STREAMS)
     parser.add_argument("--rows", type=int, default=30_000)
     options = parser.parse_args()
-    body = []
-    for name in options.streams:
-        X, y = rows_of(name, options.rows)
-        found = [run(X, y, n_slices) for n_slices in (None, *SLICES)]
-        scores = [f"{f1:.3f}" for f1, *_ in found]
-        slices = found[1]
-        body.append([name, *scores, f"{found[0][1]:.1f}", f"{slices[1]:.1f}", f"{slices[2]:.1f}"])
-    head = ["stream", "F1, one process", *(f"{n} slices" for n in SLICES)]
-    head += ["µs per row, one process", f"{SLICES[0]} slices, all together", "and the driver"]
-    table = page.markdown(head, body)
-    page.write_table("one_model", "### The rows of a tree in slices", table, "scale")
-    Console(width=200).print(table)
+    tell = {"slices": by_slices, "rounds": by_rounds}[options.what]
+    tell(options.streams, options.rows)
 
 
 if __name__ == "__main__":

@@ -1,21 +1,13 @@
 """Merging: copies of one model that learnt different rows, combined by the information gained.
 
-Newton's half of a simple model is weights w with a precision P, the information about them. Rows
-add to it and time discounts it: a copy that starts from w0, P0 ends with P = f P0 + S, where S is
-the information from its rows. So copies are merged by adding the information of each to what
-remains of the base,
-
-    P = F P0 + sum (P_k - f_k P0),    P w = F P0 w0 + sum (P_k w_k - f_k P0 w0),    F = product f_k,
-
-which is the model that has learnt all rows, except for their order. f_k follows from the number of
-rows that the model has learnt; it is never so large that P_k - f_k P0 is not positive. Nor may the
-base fade to nothing where no copy gained information: the merged model is nowhere less certain than
-the least certain copy. Adagrad's weights change by the mean of the copies' changes, weighted by
-rows, and its sums of squares add up.
+The simple models of all nodes are merged as described in `blends`. The rest of their state consists
+of sums that are discounted with each row, and is merged as such; sureness is the mean, weighted by
+rows.
 
 One model may have many workers (`fit`): the rows of a round are divided into a fixed number of
-slices. Each slice is learnt by a copy of the model, which makes no decisions. The evidence about
-the tree consists of sums over rows, which are added up in the order of the slices; the simple
+slices. Each slice is learnt by a copy of the model, which makes no decisions, in steps of its share
+of the rows of a usual step; the rows of a step are judged before they are learnt. The evidence
+about the tree consists of sums over rows, which are added up in the order of the slices; the simple
 models are merged as by `merge`; then the driver decides once. The result of a slice depends only on
 the model and its rows, so results do not depend on the number of workers, nor on how often one
 dies.
@@ -30,7 +22,6 @@ from operator import add
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy import linalg
 
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.forests import DynamicModelForest, DynamicModelForestRegressor
@@ -38,6 +29,15 @@ from driftree.learn._kernels import MOST_LEAD, MeasuredSums
 from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
+from driftree.scale.blends import (
+    Blend,
+    CopyBlend,
+    Learning,
+    merge_blends,
+    merge_faded,
+    piece,
+    row_shares,
+)
 from driftree.scale.spread import fit_forest
 from driftree.streams.rows import cut
 from driftree.streams.stream import open_stream
@@ -47,12 +47,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from driftree.learn.constants import MeasuredConstants
+
     Arrays = Mapping[str, NDArray[Any]]
 
 Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 
-# State of a simple model besides its weights; merged as the mean, weighted by rows.
-STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_0", "floor_1", "floor_rows")
+# State of a simple model besides its weights, and the factors by which a row discounts it, as in
+# `kernels/blend.hpp`.
+FLOORS = ("floor_0", "floor_1")
+STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_rows", *FLOORS)
+KEPT_PREFERENCE, KEPT_WRONG = 0.998, 0.98
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
@@ -123,11 +128,11 @@ def merge(
     rank = [(one.n_rows_seen_, files.to_bytes(one)) for one in copies]
     most = rank.index(max(rank))
     own = arrays[most]
-    memory = memory_of(copies[most])
+    learning = learning_of(copies[most])
     before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
-    merged = merge_arrays(own, arrays, before, memory, nodes)
-    if "model.renewed_lead" in own:  # a renewed model is that of one copy: it gets no weight
+    merged = merge_arrays(own, arrays, before, learning, nodes)
+    if "model.renewed_lead" in own:  # renewed models are one part's only: they are not believed
         has_renewed = own["model.renewed_model"] >= 0
         merged["model.renewed_lead"] = np.where(has_renewed, -MOST_LEAD, own["model.renewed_lead"])
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
@@ -178,35 +183,25 @@ def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
 
 
 def bends_of(arrays: Arrays, place: int) -> list[tuple[Any, ...]]:
-    """Return the bends of the model at an index."""
-    rows = _piece(arrays, "model.bend_feature", place)
+    """Return the bends of the model at a place."""
+    rows = piece(arrays, "model.bend_feature", place)
     names = ("feature", "low", "high")
     return list(zip(*(arrays[f"model.bend_{name}"][rows].tolist() for name in names), strict=True))
 
 
 # ---------------------------------------------------------------------- arrays of an engine
-class Memory(NamedTuple):
-    """The memory and the initial state of the simple models of a tree."""
-
-    rows: float
-    rows_per_input: float
-    variance: float
-    n_columns: int
-
-
-def memory_of(model: DynamicModelTreeClassifier) -> Memory:
+def learning_of(model: DynamicModelTreeClassifier) -> Learning:
     """Return the parameters of the kernels."""
     tree: Any = model._tree
-    constants = tree.evidence.constants
     window = tree.parameters.model_window
-    return Memory(window, constants.rows_per_input, constants.variance, tree.engine.n_columns)
+    return Learning(window, tree.engine.n_columns, tree.evidence.constants)
 
 
 def merge_arrays(
     own: Arrays,
     copies: Sequence[Arrays],
     base: Arrays | None,
-    memory: Memory,
+    learning: Learning,
     places: Sequence[int],
 ) -> dict[str, NDArray[Any]]:
     """Return the merged simple models and scales for an engine.
@@ -218,57 +213,83 @@ def merge_arrays(
     copies : sequence of mappings of arrays
         The arrays of the copies.
     base : mapping of arrays or None
-        The arrays of the base.
-    memory : Memory
+        What they were.
+    learning : Learning
         Of all of them.
     places : sequence of int
         Indices of the models to merge; `_same_model` maps them to those of a copy.
     """
     met = [_rows_of_models(one) for one in copies]
-    gained = np.array([_n_rows(one) - (0 if base is None else _n_rows(base)) for one in copies])
-    shares = gained / gained.sum() if gained.sum() > 0 else np.full(len(copies), 1 / len(copies))
+    before = None if base is None else _rows_of_models(base)
+    gained = [_n_rows(one) - (0 if base is None else _n_rows(base)) for one in copies]
     merged: dict[str, NDArray[Any]] = {
-        name: np.average([one[name] for one in copies], axis=0, weights=shares) for name in SCALES
+        name: np.average([one[name] for one in copies], axis=0, weights=row_shares(gained))
+        for name in SCALES
     }
     numbers = own["model.numbers"].copy()
-    state = {
-        name: own[f"model.{name}"].copy()
-        for name in (*STATE, "scale", "trace")
-        if f"model.{name}" in own
-    }
-    before = None if base is None else _rows_of_models(base)
+    state = {name: own[f"model.{name}"].copy() for name in (*STATE, "scale", "trace")}
     for place in places:
-        told = []
-        for other, rows in zip(copies, met, strict=True):
-            there = _same_model(own, other, place)
-            then = None if base is None else _same_model(own, base, place)
-            n_rows = rows[there] - (0.0 if before is None or then is None else before[then])
-            told.append(_CopyModel(Blend.read(other, there, memory), max(n_rows, 0.0), there))
-        then = None if base is None else _same_model(own, base, place)
-        start = None if base is None or then is None else Blend.read(base, then, memory)
-        blend, weights = _merge_blends(told, start, memory, float(own["model.memory"][place]))
-        numbers[_piece(own, "model.numbers", place)] = blend.to_numbers()
-        for name in STATE:
-            if name in state:
-                found = [
-                    other[f"model.{name}"][one.place]
-                    for other, one in zip(copies, told, strict=True)
-                ]
-                state[name][place] = np.clip(np.dot(weights, found), min(found), max(found))
+        then = place if base is None else _same_model(own, base, place)
+        there = [_same_model(own, other, place) for other in copies]
+        rows = [
+            max(0.0, one[at] - (0.0 if before is None else before[then]))
+            for one, at in zip(met, there, strict=True)
+        ]
+        told = [
+            CopyBlend(Blend.read(other, at, learning), n_rows)
+            for other, at, n_rows in zip(copies, there, rows, strict=True)
+        ]
+        start = None if base is None else Blend.read(base, then, learning)
+        blend = merge_blends(told, start, learning, float(own["model.memory"][place]))
+        numbers[piece(own, "model.numbers", place)] = blend.to_numbers()
+        found = {
+            name: np.array(
+                [other[f"model.{name}"][at] for other, at in zip(copies, there, strict=True)]
+            )
+            for name in STATE
+        }
+        first = None if base is None else {name: base[f"model.{name}"][then] for name in STATE}
+        for name, value in _merge_state(found, first, rows, learning.constants).items():
+            state[name][place] = value
         state["scale"][place] = 1.0
         state["trace"][place] = np.trace(blend.covariance)
     merged["model.numbers"] = numbers
     return merged | {f"model.{name}": values for name, values in state.items()}
 
 
+def _merge_state(
+    found: Mapping[str, NDArray[np.float64]],
+    base: Mapping[str, float] | None,
+    rows: Sequence[float],
+    constants: MeasuredConstants,
+) -> dict[str, float]:
+    """Return the merged state of a simple model, except for its weights."""
+    shares = row_shares(rows)
+    if base is None:  # the initial floors are unknown: take the mean
+        base = {name: float(shares @ found[name]) if name in FLOORS else 0.0 for name in STATE}
+    floor_window = min(constants.floor_first_rows + base["floor_rows"], constants.floor_rows)
+    keeps = {
+        "preference": KEPT_PREFERENCE,
+        "wrong": KEPT_WRONG,
+        "sureness_rows": math.exp(-1.0 / (constants.sureness_window or math.inf)),
+        "floor_rows": 1.0,
+        **dict.fromkeys(FLOORS, 1.0 - 1.0 / floor_window),
+    }
+    merged = {
+        name: merge_faded(base[name], found[name].tolist(), rows, keep)
+        for name, keep in keeps.items()
+    }
+    merged["preference"] = min(max(merged["preference"], -MOST_LEAD), MOST_LEAD)
+    merged["wrong"] = min(max(merged["wrong"], 0.0), 1.0)
+    merged["sureness_rows"] = max(merged["sureness_rows"], 0.0)
+    floors = [max(merged[name], min(constants.floor_least, *found[name])) for name in FLOORS]
+    scale = min(1.0, constants.floor_most / max(sum(floors), constants.floor_least))
+    merged |= {name: scale * floor for name, floor in zip(FLOORS, floors, strict=True)}
+    return merged | {"sureness": min(1.0, float(shares @ found["sureness"]))}
+
+
 def _n_rows(arrays: Arrays) -> float:
     return float(arrays["clock"][0])
-
-
-def _piece(arrays: Arrays, name: str, place: int) -> slice:
-    lengths = arrays[f"{name}.lengths"]
-    begin = int(lengths[:place].sum())
-    return slice(begin, begin + int(lengths[place]))
 
 
 def _rows_of_models(arrays: Arrays) -> NDArray[np.float64]:
@@ -291,96 +312,6 @@ def _same_model(own: Arrays, other: Arrays, place: int) -> int:
     """Return the index of the same node's model in another engine."""
     nodes = np.flatnonzero(own["node.model"] == place)
     return int(other["node.model"][nodes[0]]) if len(nodes) else place
-
-
-# ---------------------------------------------------------------------- one simple model
-class Blend(NamedTuple):
-    """The numbers of a simple model; `kernels/blend_parts.hpp` has the same."""
-
-    adagrad: NDArray[np.float64]  # [outputs, columns]
-    squares: NDArray[np.float64]
-    newton: NDArray[np.float64]
-    covariance: NDArray[np.float64]  # [columns, columns]
-    stride: int
-
-    @classmethod
-    def read(cls, arrays: Arrays, place: int, memory: Memory) -> Blend:
-        """Return the model at an index."""
-        columns = memory.n_columns + int(arrays["model.bend_feature.lengths"][place])
-        n_outputs = 1 if int(arrays["n_classes"][0]) <= 2 else int(arrays["n_classes"][0])
-        numbers = arrays["model.numbers"][_piece(arrays, "model.numbers", place)]
-        stride = _stride(len(numbers), n_outputs)
-        size = n_outputs * stride
-        lines = numbers[: 3 * size].reshape(3, n_outputs, stride)[:, :, :columns]
-        matrix = numbers[3 * size :].reshape(stride, stride)[:columns, :columns]
-        covariance = matrix * float(arrays["model.scale"][place])
-        return cls(lines[0], lines[1], lines[2], covariance, stride)
-
-    def to_numbers(self) -> NDArray[np.float64]:
-        """Return it in the layout of the kernels, padded to whole vectors."""
-        columns = self.adagrad.shape[1]
-        after = (0, self.stride - columns)
-        lines = [np.pad(one, ((0, 0), after)) for one in self[:3]]
-        return np.concatenate(
-            [one.ravel() for one in (*lines, np.pad(self.covariance, (after, after)))]
-        )
-
-
-def _stride(n_numbers: int, n_outputs: int) -> int:
-    """Return the stride of a model with so many numbers: 3 outputs stride + stride^2."""
-    half = 1.5 * n_outputs
-    return round(math.sqrt(half * half + n_numbers) - half)
-
-
-class _CopyModel(NamedTuple):
-    """A copy's version of a simple model, its number of rows, and its index."""
-
-    blend: Blend
-    n_rows: float
-    place: int
-
-
-def _merge_blends(
-    told: Sequence[_CopyModel], base: Blend | None, memory: Memory, share: float
-) -> tuple[Blend, NDArray[np.float64]]:
-    """Return the merged model, and each copy's weight."""
-    first = told[0].blend
-    columns = first.adagrad.shape[1]
-    rows = np.array([one.n_rows for one in told])
-    weights = rows / rows.sum() if rows.sum() > 0 else np.full(len(told), 1 / len(told))
-    if base is None:
-        zeros = np.zeros_like(first.adagrad)
-        base = Blend(zeros, zeros, zeros, memory.variance * np.eye(columns), first.stride)
-    window = share * max(memory.rows, memory.rows_per_input * columns)
-    start = _inverse(base.covariance)
-    precision, pull = np.zeros_like(start), np.zeros_like(base.newton)
-    left, least_known = 1.0, math.inf
-    for one in sorted(told, key=lambda one: (one.n_rows, one.blend.newton.tobytes())):
-        own = _inverse(one.blend.covariance)
-        least = float(linalg.eigh(own, start, eigvals_only=True, subset_by_index=[0, 0])[0])
-        faded = min((1.0 - 1.0 / window) ** one.n_rows, max(least, 0.0), 1.0)
-        precision += own - faded * start
-        pull += one.blend.newton @ own - faded * (base.newton @ start)
-        left *= faded
-        least_known = min(least_known, float(np.linalg.eigvalsh(own)[0]))
-    precision += left * start
-    pull += left * (base.newton @ start)
-    # Where no copy gained information, all have discounted the base: be no less certain than each.
-    known, directions = np.linalg.eigh(precision)
-    lift = (directions * np.maximum(least_known - known, 0.0)) @ directions.T
-    mean = sum(weight * one.blend.newton for weight, one in zip(weights, told, strict=True))
-    covariance = _inverse(precision + lift)
-    pull += mean @ lift
-    squares = base.squares + sum(np.maximum(one.blend.squares - base.squares, 0.0) for one in told)
-    adagrad = sum(weight * one.blend.adagrad for weight, one in zip(weights, told, strict=True))
-    return Blend(adagrad, squares, pull @ covariance, covariance, first.stride), weights
-
-
-def _inverse(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the inverse of a positive matrix, which is exactly symmetric."""
-    symmetric = (matrix + matrix.T) / 2
-    found = np.linalg.inv(symmetric)
-    return np.asarray((found + found.T) / 2)
 
 
 # ---------------------------------------------------------------------- one model, many workers
@@ -475,11 +406,14 @@ def _learn_round(
             codes = intake.answers.codes.astype(np.float64)
             places = [slice(i, None, n_slices) for i in range(min(n_slices, len(codes)))]
             cuts = [RowSlice(intake.X[rows], codes[rows], intake.w[rows]) for rows in places]
+            learning = learning_of(model)
             base = tree.engine.arrays()
+            base = {**base, **_limit(base, learning, len(cuts[0].X))}
+            tree.restore({"arrays": base, "history": tree.history})
             found = spread(pickle.dumps(model), cuts)
             copies = [arrays for _, arrays in found]
             used = np.flatnonzero(base["model.numbers.lengths"]).tolist()
-            merged = merge_arrays(base, copies, base, memory_of(model), used)
+            merged = merge_arrays(base, copies, base, learning, used)
             whole = {**base, **merged, **_merge_scales(base, copies)}
             tree.restore({"arrays": whole, "history": tree.history})
             tree.engine.absorb(reduce(add, [_restored(sums) for sums, _ in found]))
@@ -487,13 +421,30 @@ def _learn_round(
                 tree.decide()
 
 
-def learn_slice(data: bytes, rows: RowSlice) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the sums of rows for the tree, and its models after learning them."""
+def _limit(arrays: Arrays, learning: Learning, n_rows: int) -> dict[str, NDArray[Any]]:
+    """Return the simple models, limited so that none of them is while it learns so many rows."""
+    names = ("model.numbers", "model.scale", "model.trace")
+    numbers, scale, trace = (arrays[name].copy() for name in names)
+    for place in np.flatnonzero(arrays["model.numbers.lengths"]).tolist():
+        blend = Blend.read(arrays, place, learning)
+        limited = blend.limited(learning, float(arrays["model.memory"][place]), n_rows)
+        if limited is not None:
+            numbers[piece(arrays, "model.numbers", place)] = limited.to_numbers()
+            scale[place], trace[place] = 1.0, np.trace(limited.covariance)
+    return dict(zip(names, (numbers, scale, trace), strict=True))
+
+
+def learn_slice(
+    data: bytes, rows: RowSlice, n_slices: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what rows say about the tree, and what its models become by them."""
     model = pickle.loads(data)
-    engine, size = model._tree.engine, model._tree.step_rows
-    sums = engine.accumulate(*rows)
+    engine, size = model._tree.engine, max(1, model._tree.step_rows // n_slices)
+    sums = MeasuredSums()
     for start in range(0, len(rows.X), size):
-        engine.learn(*(column[start : start + size] for column in rows))
+        step = [column[start : start + size] for column in rows]
+        sums += engine.accumulate(*step)
+        engine.learn(*step)
     arrays = engine.arrays()
     kept = {name: array for name, array in arrays.items() if name.startswith(NEEDED)}
     return sums.arrays(), {**kept, "n_classes": arrays["n_classes"]}
@@ -528,7 +479,7 @@ def _merge_scales(base: Any, copies: Sequence[Any]) -> dict[str, NDArray[Any]]:
 
 # ---------------------------------------------------------------------- where
 def _here(data: bytes, slices: list[RowSlice]) -> list[Any]:
-    return [learn_slice(data, rows) for rows in slices]
+    return [learn_slice(data, rows, len(slices)) for rows in slices]
 
 
 def _on_ray(workers: int) -> Callable[[bytes, list[RowSlice]], list[Any]]:
@@ -546,7 +497,7 @@ def _on_ray(workers: int) -> Callable[[bytes, list[RowSlice]], list[Any]]:
         for rows in slices:
             if len(asked) >= workers:
                 ray.wait(asked, num_returns=len(asked) - workers + 1)
-            asked.append(learn.remote(sent, rows))
+            asked.append(learn.remote(sent, rows, len(slices)))
         return list(ray.get(asked))
 
     return spread
