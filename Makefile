@@ -116,7 +116,7 @@ sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and
 # A forked process makes threads of its own, which that library allows only when it is told so.
 races: .venv-races/.stamp ## the tests of threads under ThreadSanitizer
 	@LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" TSAN_OPTIONS=halt_on_error=1:die_after_fork=0 \
-	    .venv-races/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn/test_threads.py tests/learn/test_jobs.py
+	    .venv-races/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn/test_threads.py tests/learn/test_jobs.py tests/learn/test_blocks.py
 
 # Old versions may warn that they are old; the build takes the oldest tools that it allows, too.
 lowest: ## the tests with the lowest versions of all dependencies that pyproject.toml allows

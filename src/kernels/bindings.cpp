@@ -839,6 +839,9 @@ NB_MODULE(_kernels, m) {
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
     m.attr("MOST_LEAD") = kMostLead;
+    m.attr("KEPT_PREFERENCE") = kKeptPreference;
+    m.attr("KEPT_WRONG") = kKeptWrong;
+    m.attr("MOST_TRACE") = kMostTrace;
     m.attr("LARGEST_NUMBER") = kLargestNumber;
     m.attr("REACH_LEVELS") = std::vector<double>(kReachLevels, kReachLevels + kReaches);
     m.def("instruction_set", [] { return std::string(choose_functions().name); });

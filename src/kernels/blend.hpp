@@ -592,7 +592,7 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     state.scale /= fade;
     const double root = std::sqrt(shrink);
     for (int c = 0; c < s.stride; c += kLanes) at(scratch.square + c) = at(u + c) * root;
-    const bool is_large = state.trace > 2.0 * variance * s.columns;
+    const bool is_large = state.trace > kMostTrace * variance * s.columns;
     const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
     if (waits) return;
@@ -653,7 +653,8 @@ double learn_preference(const Rows& rows, const Lesson& lesson) {
     for (int i = 0; i < lesson.visit.n; i++) {
         const double weight = rows.steps[lesson.visit.rows[i]], loss = lesson.before.loss[i];
         const bool is_whole = weight == 1.0;
-        const double fade = is_whole ? 0.998 : std::pow(0.998, weight), keep = is_whole ? 0.98 : std::pow(0.98, weight);
+        const double fade = is_whole ? kKeptPreference : std::pow(kKeptPreference, weight);
+        const double keep = is_whole ? kKeptWrong : std::pow(kKeptWrong, weight);
         double advantage = lesson.before.signal[i].advantage;
         if constexpr (!Loss::kHasLabels)  // a number may be off by any amount
             advantage = advantage > 1.0 ? 1.0 : (advantage < -1.0 ? -1.0 : advantage);

@@ -53,6 +53,10 @@ struct LossState {
     }
 };
 
+// What a row leaves of a blend's preference, and of the share of rows that it was wrong about.
+constexpr double kKeptPreference = 0.998, kKeptWrong = 0.98;
+// Of Newton's matrix, as a multiple of what it is at the start: beyond that it is limited.
+constexpr double kMostTrace = 2.0;
 // What is known of a blend's sureness before it has seen a row, in the unit of `sureness_rows`.
 constexpr double kFirstSurenessRows = 10.0;
 

@@ -28,6 +28,12 @@ SKETCH: int
 """A grid sees sparse inputs hashed into so many."""
 MOST_LEAD: float
 """Nats that a renewed model may be ahead or behind."""
+KEPT_PREFERENCE: float
+"""What a row leaves of a blend's preference,"""
+KEPT_WRONG: float
+"""and of the share of rows that it was wrong about."""
+MOST_TRACE: float
+"""Of Newton's matrix, as a multiple of what it is at the start."""
 LANES: int
 """The kernels' arrays are whole vectors of so many numbers."""
 MAX_LEVELS: int

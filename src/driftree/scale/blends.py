@@ -31,6 +31,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from driftree.learn._kernels import MOST_TRACE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, NDArray[Any]]
 
-MOST_TRACE = 2.0  # of Newton's matrix, as a multiple of what it was at first: `limit_diagonal`
 LEAST_SQUARES = 1e-12
 
 

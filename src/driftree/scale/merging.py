@@ -25,7 +25,7 @@ import numpy as np
 
 from driftree.estimators import DynamicModelTreeClassifier
 from driftree.forests import DynamicModelForest, DynamicModelForestRegressor
-from driftree.learn._kernels import MOST_LEAD, MeasuredSums
+from driftree.learn._kernels import KEPT_PREFERENCE, KEPT_WRONG, MOST_LEAD, MeasuredSums
 from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
 from driftree.learn.words import shown
@@ -53,11 +53,9 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 
-# State of a simple model besides its weights, and the factors by which a row discounts it, as in
-# `kernels/blend.hpp`.
+# State of a simple model besides its weights.
 FLOORS = ("floor_0", "floor_1")
 STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_rows", *FLOORS)
-KEPT_PREFERENCE, KEPT_WRONG = 0.998, 0.98
 SCALES = ("scale_shift", "scale_factor")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
@@ -132,7 +130,7 @@ def merge(
     before = start[0][1] if start else None
     nodes = [int(place) for place in own["node.model"] if place >= 0]
     merged = merge_arrays(own, arrays, before, learning, nodes)
-    if "model.renewed_lead" in own:  # renewed models are one part's only: they are not believed
+    if "model.renewed_lead" in own:  # a renewed model is that of one copy: it gets no weight
         has_renewed = own["model.renewed_model"] >= 0
         merged["model.renewed_lead"] = np.where(has_renewed, -MOST_LEAD, own["model.renewed_lead"])
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
@@ -183,7 +181,7 @@ def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
 
 
 def bends_of(arrays: Arrays, place: int) -> list[tuple[Any, ...]]:
-    """Return the bends of the model at a place."""
+    """Return the bends of the model at an index."""
     rows = piece(arrays, "model.bend_feature", place)
     names = ("feature", "low", "high")
     return list(zip(*(arrays[f"model.bend_{name}"][rows].tolist() for name in names), strict=True))
@@ -213,7 +211,7 @@ def merge_arrays(
     copies : sequence of mappings of arrays
         The arrays of the copies.
     base : mapping of arrays or None
-        What they were.
+        The arrays of the base.
     learning : Learning
         Of all of them.
     places : sequence of int
