@@ -76,7 +76,7 @@ ABLATIONS = (
     Ablation("arrival-order", "straight", (
         Edit("kernels/chunk.hpp", "if (n == 1) return;", "for (int i = 0; i < n; i++) order_[i] = {0, i};\n        if (n > 0) return;"),)),
     Ablation("trace-cap", "straight", (
-        Edit("kernels/blend.hpp", "is_large = state.trace > 2.0 * variance * s.columns;",
+        Edit("kernels/blend.hpp", "is_large = state.trace > kMostTrace * variance * s.columns;",
              "is_large = state.trace > 1000.0 * s.columns;"),
         Edit("kernels/blend.hpp", "if (is_large) limit_diagonal(s, matrix, state, variance);",
              "if (is_large) {\n"

@@ -119,7 +119,7 @@ def test_out_of_room_the_run_stops_and_the_last_checkpoint_is_whole(
     assert told["code"] == 2
     assert ("No space left" if is_disk else "File too large") in told["words"]
     assert "could not be written to out/checkpoints, that of row" in told["words"]
-    advice = "is whole; free some space, then the same command with --resume continues"
+    advice = "is intact; free some space, then resume with the same command and --resume"
     assert told["words"].endswith(advice)
     *names, _ = told["left"]
     assert all(name.endswith(".dmt") for name in names), "a part of a file was left"
