@@ -29,11 +29,10 @@ MAKERS = {
 LEVELS = ("red", "green", "blue", "grey")
 
 
-def let_wait(patch, block_rows=64):
+def let_wait(patch):
     """Let rows that come one at a time wait in small trees, too."""
     for name in ("MEASURED", "MEASURED_NUMBERS"):
-        waiting = replace(getattr(constants, name), block_rows=block_rows, wait_bytes=0)
-        patch.setattr(constants, name, waiting)
+        patch.setattr(constants, name, replace(getattr(constants, name), wait_bytes=0))
 
 
 def draw(n_rows, *, start=0, n_labels=2, seed=1):
