@@ -77,31 +77,32 @@ public:
     bool read_sparse(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
                      std::vector<NewFeature>& fresh) {
         if (!PyDict_Check(x.ptr())) return false;
-        PyObject *key, *value;
-        Py_ssize_t position = 0;
-        for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value) && sparse.fetch(key, i); i++) continue;
-        position = 0;
-        for (std::size_t i = 0; PyDict_Next(x.ptr(), &position, &key, &value); i++) {
-            double number = 1.0;
-            nb::object name = nb::borrow(key);
-            if (value == Py_None) continue;
-            if (PyUnicode_Check(value)) {
-                name = nb::steal(PyUnicode_FromFormat("%S == %U", key, value));
-                if (!name.is_valid()) nb::raise_python_error();
-            } else if (!read_number(value, number)) {
-                return false;
+        const bool repeats = repeats_last(x.ptr());
+        const Pairs read = repeats ? Pairs::known : find_pairs(x.ptr());
+        if (read == Pairs::wrong) return false;
+        if (read == Pairs::odd) return read_odd(x, is_learning, table, out, fresh);
+        const std::size_t first = out.ids.size();
+        out.ids.resize(first + n_last_);
+        out.values.resize(first + n_last_);
+        std::size_t place = first;
+        for (std::size_t i = 0; i < n_last_; i++) {
+            const Pair& pair = last_[i];
+            const double number = pair.number;
+            const std::int32_t id = pair.id;
+            if (id >= 0) {
+                if (!repeats) table.fetch(id);
+                if (std::isnan(number) || (number == 0.0 && !table.is_centred[id])) continue;
+            } else {
+                if (!is_learning || std::isnan(number) || number == 0.0) continue;
+                nb::object name = name_of(pair.key.ptr(), pair.value.ptr());
+                if (is_too_long(name)) return false;
+                fresh.push_back({std::move(name), place});
             }
-            if (std::isnan(number)) continue;
-            if (is_learning && PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength)
-                return false;
-            const int id = sparse.find(name.ptr(), i);
-            if (id < 0 && !is_learning) continue;
-            if (id >= 0) table.fetch(id);
-            if (number == 0.0 && (id < 0 || !table.is_centred[id])) continue;
-            if (id < 0) fresh.push_back({std::move(name), out.ids.size()});
-            out.ids.push_back(id);
-            out.values.push_back(number);
+            out.ids[place] = id;
+            out.values[place++] = number;
         }
+        out.ids.resize(place);
+        out.values.resize(place);
         out.end_row();
         return true;
     }
@@ -173,6 +174,96 @@ private:
     std::vector<nb::object> label_of_;       // by code
     std::vector<std::int32_t> small_codes_;  // of labels that are small whole numbers, -1: not known
 
+    // ---- sparse rows
+    // Who predicts a row mostly learns it next: what it holds is remembered, with the objects that said so, and is not looked
+    // for again. They are of kinds that run no code of their own, so that nothing else can happen while a row is read.
+    struct Pair {
+        nb::object key, value;
+        Py_hash_t hash;
+        std::int32_t id;  // -1: not known
+        double number;    // NaN: missing
+    };
+    enum class Pairs { known, odd, wrong };
+    bool repeats_last(PyObject* x) const {
+        if (n_last_ != static_cast<std::size_t>(PyDict_GET_SIZE(x)) || n_changes_ != sparse.n_changes()) return false;
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        for (const Pair* pair = last_.data(); PyDict_Next(x, &position, &key, &value); pair++)
+            if (pair->key.ptr() != key || pair->value.ptr() != value) return false;
+        return true;
+    }
+    // Reads all pairs, then looks for the names: their places come from memory meanwhile.
+    Pairs find_pairs(PyObject* x) {
+        n_last_ = 0;
+        if (!sparse.are_plain()) return Pairs::odd;
+        const auto n = static_cast<std::size_t>(PyDict_GET_SIZE(x));
+        if (last_.size() < n) last_.resize(n);
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        Pair* pair = last_.data();
+        const Pair* before = nullptr;
+        for (; PyDict_Next(x, &position, &key, &value); pair++) {
+            if (!SparseNames::is_plain(key)) return Pairs::odd;
+            if (before && before->value.ptr() == value) {  // mostly 1
+                pair->number = before->number;
+            } else if (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) {
+                if (!read_number(value, pair->number)) return Pairs::wrong;
+            } else if (value == Py_None) {
+                pair->number = std::numeric_limits<double>::quiet_NaN();
+            } else if (PyUnicode_CheckExact(value) && PyUnicode_CheckExact(key)) {
+                pair->number = 1.0;
+            } else {
+                return Pairs::odd;
+            }
+            if (pair->key.ptr() != key) pair->key = nb::borrow(key);
+            if (pair->value.ptr() != value) pair->value = nb::borrow(value);
+            pair->hash = PyUnicode_CheckExact(value) ? 0 : hash_of(key);
+            sparse.fetch(pair->hash);
+            before = pair;
+        }
+        for (Pair* one = last_.data(); one < pair; one++)
+            one->id = PyUnicode_CheckExact(one->value.ptr()) ? sparse.find(name_of(one->key.ptr(), one->value.ptr()).ptr())
+                                                             : sparse.find(one->key.ptr(), one->hash);
+        n_last_ = n;
+        n_changes_ = sparse.n_changes();
+        return Pairs::known;
+    }
+    static Py_hash_t hash_of(PyObject* key) {  // of a plain name: it cannot fail
+        const Py_hash_t known = PyUnicode_CheckExact(key) ? reinterpret_cast<PyASCIIObject*>(key)->hash : -1;
+        return known != -1 ? known : PyObject_Hash(key);
+    }
+    static nb::object name_of(PyObject* key, PyObject* value) {
+        if (!PyUnicode_Check(value)) return nb::borrow(key);
+        nb::object name = nb::steal(PyUnicode_FromFormat("%S == %U", key, value));
+        if (!name.is_valid()) nb::raise_python_error();
+        return name;
+    }
+    static bool is_too_long(const nb::object& name) {
+        return PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength;
+    }
+    // A row in which anything may run code: its names are looked for one after the other.
+    bool read_odd(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
+                  std::vector<NewFeature>& fresh) {
+        PyObject *key, *value;
+        Py_ssize_t position = 0;
+        while (PyDict_Next(x.ptr(), &position, &key, &value)) {
+            double number = 1.0;
+            if (value == Py_None) continue;
+            nb::object name = name_of(key, value);
+            if (!PyUnicode_Check(value) && !read_number(value, number)) return false;
+            if (std::isnan(number)) continue;
+            if (is_learning && is_too_long(name)) return false;
+            const int id = sparse.find(name.ptr());
+            if (id < 0 && !is_learning) continue;
+            if (number == 0.0 && (id < 0 || !table.is_centred[id])) continue;
+            if (id < 0) fresh.push_back({std::move(name), out.ids.size()});
+            out.ids.push_back(id);
+            out.values.push_back(number);
+        }
+        out.end_row();
+        return true;
+    }
+
     // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {
         if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;
@@ -232,6 +323,9 @@ private:
     }
 
     std::vector<std::pair<nb::object, Py_ssize_t>> last_keys_;
+    std::vector<Pair> last_;  // what the last row held: the first n_last_
+    std::size_t n_last_ = 0;
+    std::int64_t n_changes_ = 0;  // of the names, then
 };
 
 }  // namespace driftree

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <utility>
 #include <vector>
 
@@ -25,41 +26,51 @@ public:
     int n_places_with(int n_more) const { return std::max(n_places(), n() + n_more); }
     int n_places() const { return static_cast<int>(PyList_GET_SIZE(names.ptr())); }
     int find(PyObject* name) const {
-        const Place* place = place_of(name);
+        const Py_hash_t hash = PyObject_Hash(name);
+        if (hash == -1) PyErr_Clear();
+        return hash == -1 ? -1 : find(name, hash);
+    }
+    int find(PyObject* name, Py_hash_t hash) const {
+        const Place* place = place_of(name, hash);
         return place ? place->id : -1;
     }
-    // The same for the i-th name of a row. Who predicts a row mostly learns it next: a name that is the same object as in the
-    // row before is not looked for again.
-    int find(PyObject* name, std::size_t i) {
-        if (is_last(name, i)) return last_[i].second;
-        const int id = find(name);
-        if (id < 0 || i > last_.size()) return id;
-        if (i == last_.size()) last_.emplace_back();
-        // What was there goes last: its end may run code that asks for names.
-        const auto before = std::exchange(last_[i], {nb::borrow(name), id});
-        return id;
+    // Lets the place of a name come from memory that will be looked for, while other names are read.
+    void fetch(Py_hash_t hash) const {
+        if (!places_.empty()) __builtin_prefetch(places_.data() + first(hash));
     }
-    // Lets the place of a text come from memory that will be looked for, while other names are read; false: it will not.
-    bool fetch(PyObject* name, std::size_t i) const {
-        if (places_.empty() || is_last(name, i)) return false;
-        if (PyUnicode_CheckExact(name)) __builtin_prefetch(places_.data() + first(PyObject_Hash(name)));
+    // Names whose comparison runs no code of their own: texts, whole numbers, and tuples of texts.
+    static bool is_plain(PyObject* name) {
+        if (PyUnicode_CheckExact(name) || PyLong_CheckExact(name)) return true;
+        if (!PyTuple_CheckExact(name)) return false;
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(name); i++)
+            if (!PyUnicode_CheckExact(PyTuple_GET_ITEM(name, i))) return false;
         return true;
     }
+    bool are_plain() const { return are_plain_; }
+    std::int64_t n_changes() const { return n_changes_; }  // since it was made: names that came or went
     int add(PyObject* name) {
         const int id = free_.empty() ? n_places() : free_.back();
         if (free_.empty()) names.append(nb::none());
         put(name, id);
         names[id] = nb::handle(name);
         if (!free_.empty()) free_.pop_back();
+        n_changes_++;
         return id;
     }
     void remove(int id) {
         free_.reserve(free_.size() + 1);
-        const auto before = std::exchange(last_, {});
         const nb::object name = names[id];
         names[id] = nb::none();
-        if (Place* place = const_cast<Place*>(place_of(name.ptr()))) place->name = nullptr, n_--;
+        const Py_hash_t hash = PyObject_Hash(name.ptr());
+        if (hash == -1) PyErr_Clear();
+        for (std::size_t at = first(hash); hash != -1 && places_[at].id != kFree; at = (at + 1) & (places_.size() - 1)) {
+            if (places_[at].id != id) continue;
+            places_[at].id = kRemoved;
+            n_--;
+            break;
+        }
         free_.push_back(id);
+        n_changes_++;
     }
     // Takes over those of another model: a list by id, in which None is free.
     void restore(const nb::list& given) {
@@ -76,6 +87,7 @@ public:
             }
         }
         std::reverse(fresh.free_.begin(), fresh.free_.end());
+        fresh.n_changes_ = n_changes_ + 1;
         std::swap(*this, fresh);
     }
 
@@ -91,33 +103,30 @@ private:
             length = static_cast<std::uint8_t>(n);
             std::copy_n(static_cast<const char*>(PyUnicode_DATA(name)), n, characters);
         }
-        bool operator==(const Text& other) const {
-            return length == other.length && std::equal(characters, characters + length, other.characters);
+        bool is(PyObject* name) const {
+            return length > 0 && PyUnicode_CheckExact(name) && PyUnicode_GET_LENGTH(name) == length &&
+                   PyUnicode_IS_COMPACT_ASCII(name) && std::memcmp(PyUnicode_DATA(name), characters, length) == 0;
         }
     };
-    struct Place {
+    static constexpr std::int32_t kFree = -1, kRemoved = -2;
+    struct alignas(32) Place {  // none lies in two lines of the cache
         Py_hash_t hash = 0;
-        PyObject* name = nullptr;  // that `names` holds; none, but with an id: one that was removed
-        std::int32_t id = -1;
+        std::int32_t id = kFree;
         Text text;
     };
     std::size_t first(Py_hash_t hash) const {
         return (static_cast<std::uint64_t>(hash) * 0x9E3779B97F4A7C15ull >> 32) & (places_.size() - 1);
     }
-    bool is_last(PyObject* name, std::size_t i) const { return i < last_.size() && last_[i].first.ptr() == name; }
     // A comparison may run code of a name. Whoever asks has the model's turn, and places change only in a turn of their own:
     // a closed one inside of which nobody can learn (turns.hpp).
-    const Place* place_of(PyObject* name) const {
-        const Py_hash_t hash = PyObject_Hash(name);
-        if (hash == -1) PyErr_Clear();
-        if (hash == -1 || places_.empty()) return nullptr;
-        const Text text(name);
+    const Place* place_of(PyObject* name, Py_hash_t hash) const {
+        if (places_.empty()) return nullptr;
         for (std::size_t at = first(hash);; at = at + 1) {
             const Place& place = places_[at & (places_.size() - 1)];
-            if (place.id < 0) return nullptr;
-            if (place.hash != hash || !place.name) continue;
-            if (place.name == name || (text.length > 0 && text == place.text)) return &place;
-            const int is_equal = PyObject_RichCompareBool(place.name, name, Py_EQ);
+            if (place.id == kFree) return nullptr;
+            if (place.hash != hash || place.id == kRemoved) continue;
+            if (place.text.is(name)) return &place;
+            const int is_equal = PyObject_RichCompareBool(PyList_GET_ITEM(names.ptr(), place.id), name, Py_EQ);
             if (is_equal == 1) return &place;
             if (is_equal < 0) nb::raise_python_error();
         }
@@ -127,8 +136,9 @@ private:
         if (hash == -1) nb::raise_python_error();
         if (2 * (n_used_ + 1) > places_.size()) make_places(std::bit_ceil(std::max<std::size_t>(4 * (n_ + 1), 16)));
         std::size_t at = first(hash);
-        while (places_[at].id >= 0) at = (at + 1) & (places_.size() - 1);
-        places_[at] = {hash, name, id, Text(name)};
+        while (places_[at].id != kFree) at = (at + 1) & (places_.size() - 1);
+        places_[at] = {hash, id, Text(name)};
+        are_plain_ = are_plain_ && is_plain(name);
         n_used_++;
         n_++;
     }
@@ -138,9 +148,9 @@ private:
         old.swap(places_);
         n_used_ = 0;
         for (const Place& place : old) {
-            if (!place.name) continue;
+            if (place.id < 0) continue;
             std::size_t at = first(place.hash);
-            while (places_[at].id >= 0) at = (at + 1) & (size - 1);
+            while (places_[at].id != kFree) at = (at + 1) & (size - 1);
             places_[at] = place;
             n_used_++;
         }
@@ -148,8 +158,9 @@ private:
     std::vector<Place> places_;  // a power of two, at most half of them used
     std::size_t n_used_ = 0;     // by names that are there, or were
     int n_ = 0;
+    std::int64_t n_changes_ = 0;
+    bool are_plain_ = true;  // all that ever were
     std::vector<std::int32_t> free_;
-    std::vector<std::pair<nb::object, std::int32_t>> last_;  // names of the row before, as far as they are known, and ids
 };
 
 }  // namespace driftree

@@ -1,6 +1,7 @@
 """Sparse features: rows that hold few of many; what is not held is 0."""
 
 import copy
+import math
 import pickle
 
 import numpy as np
@@ -290,6 +291,47 @@ def test_names_that_gave_way_are_forgotten_in_rows_that_come_again():
     assert model.predict_proba_one(row) == model.predict_proba_one(twin)
     model.learn_one(row, 0)
     assert "rare" in model._tree.encoder.row_face.sparse_names()
+
+
+def test_a_row_that_changed_since_its_prediction_is_read_again():
+    """What a predicted row holds is remembered until it is learnt, as long as it stays the same."""
+    X, y = messages(300)
+    kept = DynamicModelTreeClassifier(absent="zero")
+    copied = DynamicModelTreeClassifier(absent="zero")
+    for i, (x, label) in enumerate(zip(X, y, strict=True)):
+        row = dict(x)
+        kept.predict_one(row)
+        if i % 3 == 0:
+            row[next(iter(row))] = 2.5  # another value,
+        elif i % 3 == 1:
+            row[f"late{i % 7}"] = 1  # another name,
+        else:
+            row |= {"last": row.pop(next(iter(row)))}  # or another order and a name for another
+        kept.learn_one(row, label)
+        copied.learn_one({"".join(list(name)): value for name, value in row.items()}, label)
+        assert kept.predict_proba_one(row) == copied.predict_proba_one(dict(row))
+
+
+class Word(str):
+    """A text whose comparison might do anything, for all that the kernels know."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("odd", [Word, np.str_, lambda name: (name, name)])
+def test_names_and_values_that_may_run_code_are_read_like_plain_ones(odd):
+    X, y = messages(300, channel=True)
+    plain = DynamicModelTreeClassifier(absent="zero")
+    other = DynamicModelTreeClassifier(absent="zero")
+    for i, (x, label) in enumerate(zip(X, y, strict=True)):
+        row = x | {"place": "web" if i % 3 else "app", "none": None}
+        odd_row = {odd(name): value for name, value in x.items()}
+        odd_row[next(iter(odd_row))] = np.float32(1)
+        odd_row |= {"place": Word(row["place"]), "none": math.nan}
+        row[next(iter(row))] = 1
+        assert plain.predict_proba_one(row) == other.predict_proba_one(odd_row)
+        plain.learn_one(row, label)
+        other.learn_one(odd_row, label)
 
 
 def test_a_row_of_more_names_than_there_may_be_is_learnt():
