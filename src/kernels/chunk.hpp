@@ -146,19 +146,25 @@ private:
     void fill_sparse(const Table& table, const Given& given, int stride) {
         sketched.resize(static_cast<std::size_t>(n) * (stride + kSketch));
         sparse.begin.assign(1, 0);
-        sparse.ids.clear();
-        sparse.values.clear();
+        std::size_t n_held = 0;
         for (int i = 0; i < n; i++) {
             const SparseRows row = given.sparse.from(order_[i].row);
             table.fill_raw(given.X + static_cast<long>(order_[i].row) * given.width, given.width, row,
                            raw.data() + static_cast<long>(i) * table.n_features());
-            for (std::int64_t c = row.begin ? row.begin[0] : 0; row.begin && c < row.begin[1]; c++) {
+            const std::int64_t begin = row.begin ? row.begin[0] : 0, end = row.begin ? row.begin[1] : 0;
+            sparse.ids.resize(n_held + (end - begin));
+            sparse.values.resize(n_held + (end - begin));
+            std::int32_t* const ids = sparse.ids.data();
+            double* const values = sparse.values.data();
+            for (std::int64_t c = begin; c < end; c++) {
                 if (!table.is_sparse(row.ids[c])) continue;
-                sparse.ids.push_back(row.ids[c]);
-                sparse.values.push_back(row.values[c]);
+                ids[n_held] = row.ids[c];
+                values[n_held++] = row.values[c];
             }
-            sparse.begin.push_back(static_cast<std::int32_t>(sparse.ids.size()));
+            sparse.begin.push_back(static_cast<std::int32_t>(n_held));
         }
+        sparse.ids.resize(n_held);
+        sparse.values.resize(n_held);
         sparse.z.resize(sparse.ids.size());
         sparse.find_even(n);
         if (!sparse.is_even) sparse.number_ids(table.sparse.n());

@@ -161,7 +161,11 @@ struct Grid {
     void slots_of(const Functions& f, const Schema& schema, int j, const double* values, int n, std::int32_t* slots) const {
         const int begin = first_slot[j], last = first_slot[j + 1] - 1;
         const int n_edges = last - 1 - begin;  // and two that are no numbers, below no value: whole vectors are quicker
-        if (!schema.is_categorical[j])
+        if (!schema.is_categorical[j] && n == 1 && n_edges <= kLanes) {
+            int slot = 0;
+            while (slot < n_edges && edges[begin + slot] < values[0]) slot++;
+            slots[0] = slot;
+        } else if (!schema.is_categorical[j])
             f.slots(edges.data() + begin, std::min(padded(n_edges), n_edges + 2), values, n, slots);
         for (int i = 0; i < n; i++) {
             if (std::isnan(values[i])) {

@@ -339,7 +339,6 @@ struct Blend {
         void add(const Table& table, const SparseRows& row, double* out) const {
             if (!row.begin || sparse_->n() == 0) return;
             const int width = SparseCell::width(s_.outputs);
-            for (std::int64_t i = row.begin[0]; i < row.begin[1]; i++) sparse_->fetch(row.ids[i]);
             for (std::int64_t i = row.begin[0]; i < row.begin[1]; i++) {
                 if (!table.is_sparse(row.ids[i])) continue;
                 const int place = sparse_->find(row.ids[i]);

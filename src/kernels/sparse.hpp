@@ -65,6 +65,10 @@ struct SparseTable {
     }
     void add(int id, double value, double w) {
         const double known = std::clamp(value, -kMost, kMost);  // the rest scales to the limits
+        if (known == mean[id]) {                                // as mostly, and nothing else would change
+            weight[id] = static_cast<float>(weight[id] + w);
+            return;
+        }
         const double both = weight[id] + w, delta = known - mean[id], now = mean[id] + delta * (w / both);
         mean[id] = static_cast<float>(now);
         squares[id] = static_cast<float>(std::min(squares[id] + w * delta * (known - now), kMost * kMost));
@@ -108,7 +112,8 @@ private:
 // Per input its variance, which all outputs share, and for each output the two learners' weights and the sum of squares.
 struct SparseCell {
     static constexpr int kVariance = 0, kAdagrad = 1, kSquares = 2, kNewton = 3;
-    static int width(int outputs) { return 1 + 3 * outputs; }
+    static constexpr int width(int outputs) { return 1 + 3 * outputs; }
+    static constexpr int kOneOutput = 4;  // width(1)
 };
 
 // One behind the other in the order of their coming, and where each id is: open addressing.
@@ -127,12 +132,19 @@ public:
             if (place < 0 || ids[place] == id) return place;
         }
     }
-    // As above: where an id is found, and its numbers.
-    void fetch(int id) const {
-        if (!index_.empty()) __builtin_prefetch(index_.data() + first(id));
-    }
-    void fetch_numbers(int place, int width) const {
-        if (place >= 0) __builtin_prefetch(numbers.data() + static_cast<long>(place) * width);
+    // Of many at once, whose numbers come from memory meanwhile.
+    void find(const std::vector<std::int32_t>& all, int width, std::int32_t* places) const {
+        const std::size_t n = all.size();
+        if (index_.empty()) return void(std::fill_n(places, n, -1));
+        const std::int32_t *const index = index_.data(), *const own = ids.data(), *const wanted = all.data();
+        const float* const from = numbers.data();
+        const std::size_t mask = index_.size() - 1;
+        for (std::size_t i = 0; i < n; i++) {  // none waits for another: as many come from memory at a time as may
+            std::size_t at = mixed(wanted[i]) & mask;
+            while (index[at] >= 0 && own[index[at]] != wanted[i]) at = (at + 1) & mask;
+            places[i] = index[at];
+            if (index[at] >= 0) __builtin_prefetch(from + static_cast<long>(index[at]) * width);
+        }
     }
     void reserve(int n_more, int width) {  // so that insert() cannot fail
         const std::size_t n_all = ids.size() + n_more;
@@ -190,6 +202,17 @@ public:
         for (int c = 0; c < width; c++) to[c] = static_cast<float>(from[static_cast<long>(c) * step]);
         for (int c = 1; scale != 1.0 && c < width; c++) set_number(place, c, width, from[static_cast<long>(c) * step]);
     }
+    // The same where they are as they count, and of one output, as mostly.
+    bool is_plain(int width) const { return width == SparseCell::kOneOutput && scale == 1.0; }
+    void read_plain(int place, double* out, long step) const {
+        const float* from = numbers.data() + static_cast<long>(place) * SparseCell::kOneOutput;
+        out[0] = from[0], out[step] = from[1], out[2 * step] = from[2], out[3 * step] = from[3];
+    }
+    void write_plain(int place, const double* from, long step) {
+        float* to = numbers.data() + static_cast<long>(place) * SparseCell::kOneOutput;
+        const auto number = [from, step](int c) { return static_cast<float>(from[c * step]); };
+        to[0] = number(0), to[1] = number(1), to[2] = number(2), to[3] = number(3);
+    }
     // For more outputs: log-odds w become the logits -w/2, w/2.
     void widen(int outputs, int to_outputs) {
         const int old = SparseCell::width(outputs), width = SparseCell::width(to_outputs);
@@ -239,10 +262,10 @@ private:
         if (c == SparseCell::kVariance) return 1.0;
         return (c - 1) % 3 + 1 == SparseCell::kSquares ? scale * scale : scale;
     }
-    std::size_t first(int id) const {
-        return (static_cast<std::uint64_t>(static_cast<std::uint32_t>(id)) * 0x9E3779B97F4A7C15ull >> 32) &
-               (index_.size() - 1);
+    static std::size_t mixed(int id) {
+        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(id)) * 0x9E3779B97F4A7C15ull >> 32;
     }
+    std::size_t first(int id) const { return mixed(id) & (index_.size() - 1); }
     std::size_t free(int id) const {
         std::size_t at = first(id);
         while (index_[at] >= 0) at = (at + 1) & (index_.size() - 1);

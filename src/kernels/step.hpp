@@ -175,11 +175,15 @@ struct Step {  // kept between steps for its memory
         for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++) {
             const Pupil& pupil = *pupils[i];
             SparseWeights& weights = models[pupil.model].sparse;
-            const int step = pupil.sparse.lesson.line ? pupil.sparse.lesson.line : 1;
-            for (std::size_t cell = 0; cell < pupil.sparse.ids.size(); cell++) {
-                int place = pupil.sparse.places[cell];
-                if (place < 0) place = weights.insert(pupil.sparse.ids[cell], width);
-                weights.write(place, width, &pupil.sparse.lesson.number(static_cast<int>(cell), 0), step);
+            const int line = pupil.sparse.lesson.line, step = line ? line : 1, next = line ? 1 : width;
+            const std::int32_t* const ids = pupil.sparse.ids.data();
+            const std::int32_t* const places = pupil.sparse.places.data();
+            const double* from = pupil.sparse.lesson.numbers;
+            const bool is_plain = weights.is_plain(width);
+            const int n = pupil.sparse.lesson.n_cells;
+            for (int cell = 0; cell < n; cell++, from += next) {
+                const int place = places[cell] < 0 ? weights.insert(ids[cell], width) : places[cell];
+                is_plain ? weights.write_plain(place, from, step) : weights.write(place, width, from, step);
             }
         }
     }
@@ -245,8 +249,6 @@ private:
         auto& own = pupil.sparse;
         const SparseInputs& held = chunk.sparse;
         const int width = SparseCell::width(shape.outputs);
-        own.ids.clear();
-        own.places.clear();
         own.lesson = {};
         own.lesson.width = width;
         own.lesson.scale = &models[pupil.model].sparse.scale;
@@ -255,17 +257,11 @@ private:
             own.lesson.line = held.line;
             own.lesson.rows = pupil.rows.data();
             fit(own.numbers, static_cast<std::size_t>(held.line) * width);
+            std::fill_n(own.numbers.data(), static_cast<std::size_t>(held.line) * width, 0.0);
             own.ids.assign(held.ids.begin(), held.ids.begin() + held.begin[1]);
-            const SparseWeights& weights = models[pupil.model].sparse;
-            for (const int id : own.ids) weights.fetch(id);
-            for (const int id : own.ids) {
-                own.places.push_back(weights.find(id));
-                weights.fetch_numbers(own.places.back(), width);
-            }
-            for (int cell = 0; cell < held.begin[1]; cell++) take_vector_cell(models, pupil, cell, width, held.line);
-            for (int c = 0; c < width; c++)
-                std::fill_n(own.numbers.data() + static_cast<long>(c) * held.line + held.begin[1], held.line - held.begin[1],
-                            0.0);
+            fit(own.places, own.ids.size());
+            models[pupil.model].sparse.find(own.ids, width, own.places.data());
+            take_vector_cells(models, pupil, held.begin[1], width, held.line);
         } else {
             fit(own.numbers, held.ids.size() * width);
             list_cells(models, pupil, width);
@@ -282,6 +278,8 @@ private:
     template <class Kind>
     void list_cells(const Models<Kind>& models, Pupil& pupil, int width) {
         auto& own = pupil.sparse;
+        own.ids.clear();
+        own.places.clear();
         own.begin.assign(1, 0);
         own.cells.clear();
         cell_of_.assign(chunk.sparse.n_ids, -1);
@@ -301,18 +299,21 @@ private:
     }
     // As below, where all rows hold the same features: the source, which came before, has its numbers in the same cell.
     template <class Kind>
-    static void take_vector_cell(const Models<Kind>& models, Pupil& pupil, int cell, int width, int line) {
+    static void take_vector_cells(const Models<Kind>& models, Pupil& pupil, int n, int width, int line) {
         const SparseWeights& weights = models[pupil.model].sparse;
-        double* to = pupil.sparse.numbers.data() + cell;
-        const int place = pupil.sparse.places[cell];
-        if (place >= 0) {
-            weights.read(place, width, to, line);
-        } else if (pupil.source) {
-            const double* from = pupil.source->sparse.numbers.data() + cell;
-            for (int c = 0; c < width; c++) to[static_cast<long>(c) * line] = from[static_cast<long>(c) * line];
-            to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
-        } else {
-            start_numbers(models, width, to, line);
+        const bool is_plain = weights.is_plain(width);
+        const double* from = pupil.source ? pupil.source->sparse.numbers.data() : nullptr;
+        const std::int32_t* const places = pupil.sparse.places.data();
+        double* to = pupil.sparse.numbers.data();
+        for (int cell = 0; cell < n; cell++, to++) {
+            if (const int place = places[cell]; place >= 0) {
+                is_plain ? weights.read_plain(place, to, line) : weights.read(place, width, to, line);
+            } else if (from) {
+                for (int c = 0; c < width; c++) to[static_cast<long>(c) * line] = from[static_cast<long>(c) * line + cell];
+                to[0] = std::min(to[0] * weights.loosening, models.rates.variance);
+            } else {
+                start_numbers(models, width, to, line);
+            }
         }
     }
     // The model's numbers for a feature, or its source's; returns its place among the model's own, or -1.
@@ -338,7 +339,8 @@ private:
         for (int c = 1; c < width; c++) to[static_cast<long>(c) * step] = 0.0;
         to[0] = models.rates.variance;
     }
-    static void fit(std::vector<double>& values, std::size_t n) {
+    template <class Values>
+    static void fit(Values& values, std::size_t n) {
         if (values.size() < n) values.resize(n);
     }
     Stop& next_stop(int node) {

@@ -108,6 +108,18 @@ struct Scaler {
     void update(const Functions& f, const double* X, const double* weights, int n, int begin, int end, bool by_range) {
         f.update_scale(parts(begin), X + begin, static_cast<int>(weight.size()), weights, n, end - begin, by_range);
     }
+    // The same of a value of a feature without an input, which has only a range.
+    void update_range(int j, double x) {
+        low[j] = x < low[j] ? x : low[j];
+        high[j] = x > high[j] ? x : high[j];
+        is_indicator[j] &= x == 0.0 || x == 1.0 || std::isnan(x);
+        limit[j] = is_indicator[j] ? 1e6 : most;
+    }
+    // The input of one feature, as scale_row() has it.
+    double input(int j, double x) const {
+        const double z = (x - shift[j]) * factor[j];
+        return std::isnan(z) ? 0.0 : std::clamp(z, -limit[j], limit[j]);
+    }
     // The inputs of all features, as if all were numbers.
     void apply(const Functions& f, const double* x, double* out) const {
         f.scale_row(const_cast<Scaler*>(this)->parts(), x, static_cast<int>(weight.size()), out);
@@ -248,6 +260,7 @@ struct Table {
 
     // Takes rows [n, features] into the moments. Additive over rows, but for rounding: Chan's merge.
     void update(const Functions& f, const double* X, const double* weights, int n) {
+        if (!leader && has_few_columns() && n == 1) return update_row(f, X, weights);
         if (!leader) return scaler.update(f, X, weights, n, 0, n_features(), by_range());
         const auto is_own = [&](int j) { return j >= std::ssize(sources) || sources[j] < 0; };
         for (int j = 0, end; j < n_features(); j = end) {
@@ -295,9 +308,28 @@ struct Table {
     }
 
 private:
+    // Where rows list what they hold, all features are numbers, and mostly few of them have a column.
+    bool has_few_columns() const { return absent_is_zero && schema.n_columns <= 4; }
+    void update_row(const Functions& f, const double* x, const double* weight) {
+        const double *const low = scaler.low.data(), *const high = scaler.high.data();
+        const std::int32_t* const column = schema.value_column.data();
+        for (int j = 0; j < schema.n_features; j++) {
+            if (column[j] < 0 && x[j] == 0.0 && low[j] <= 0.0 && high[j] >= 0.0) continue;  // as mostly
+            if (column[j] < 0) {
+                scaler.update_range(j, x[j]);
+            } else {
+                scaler.update(f, x, weight, 1, j, j + 1, false);
+            }
+        }
+    }
     // z holds zeros on entry. Where there are only numbers and nothing was missing, they are one after the other.
     void fill_row(const Functions& f, const double* x, double* z) const {
         z[0] = 1.0;
+        if (has_few_columns()) {
+            for (int j = 0; j < schema.n_features; j++)
+                if (schema.value_column[j] >= 0) z[schema.value_column[j]] = scaler.input(j, x[j]);
+            return;
+        }
         if (schema.only_numbers && schema.n_columns == 1 + schema.n_features) {
             scaler.apply(f, x, z + 1);
             return;
