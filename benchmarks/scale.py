@@ -365,7 +365,7 @@ def measure_rows(sizes: list[int]) -> None:
         rates = {}
         for n_workers in (1, 2):
             batches = draw(n_rows + BATCH, 1000, 2)  # the first batch makes the models
-            seconds, (driver, *shards) = sharded(batches, n_workers, parent=False)
+            seconds, (driver, *shards), _ = sharded(batches, n_workers, parent=False)
             rates[n_workers] = seconds, max(driver, *shards)
             runs.append((n_rows, n_workers, max(shards), driver))
             one, own = rates[1], rates[n_workers]

@@ -10,6 +10,7 @@ driver keeps the batches since the last commit, and sends them again when an act
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import zlib
 from collections.abc import Mapping
@@ -39,6 +40,11 @@ EVERY = 50_000
 IN_FLIGHT = 4  # batches in a shard's queue
 RESTART_SECONDS = 600  # in which a shard must be restarted
 PAUSE_SECONDS = 0.2  # between two checks of it
+KNOWN_KEYS = 2**17  # whose shards the driver remembers
+# Ray sends arguments of up to 100 kB along with a call. Larger ones go through its object store,
+# which takes more CPU time than copying, unless there are very many pieces.
+PIECE = 90_000
+MOST_IN_PIECES = 600_000
 NO_RAY = "models on many machines need Ray: pip install ray"
 
 
@@ -65,8 +71,12 @@ class Shard:
         self.models = KeyedModels(make, key, **options)
         self.done = self.models.position
 
-    def learn(self, sent: ShardRows) -> str | None:
+    def learn(self, *pieces: bytes) -> str | None:
         """Learn rows that are new; return the errors of refused ones, as text."""
+        return self.learn_rows(pickle.loads(b"".join(pieces)))
+
+    def learn_rows(self, sent: ShardRows) -> str | None:
+        """Learn rows that are new, as `learn`."""
         self._check(sent.before)
         is_new = sent.rows >= self.done
         refused = None
@@ -173,6 +183,7 @@ class RayKeyedModels(Closing):
         self._kept: list[list[ShardRows]] = [[] for _ in self._actors]
         self._flying: list[list[Any]] = [[] for _ in self._actors]
         self._refused: list[str] = []
+        self._shard_by_key = ShardByKey(shards)
         self._sent = self._ray.get([one.position.remote() for one in self._actors])
         self.position: int = min(self._sent)
         self._at = self.position
@@ -230,9 +241,16 @@ class RayKeyedModels(Closing):
         self._tell_refused()
 
     def _send(self, i: int, rows: ShardRows) -> None:
-        self._flying[i].append(self._actors[i].learn.remote(rows))
+        self._flying[i].append(self._call_learn(i, rows))
         if len(self._flying[i]) > IN_FLIGHT:
             self._land(i, 1)
+
+    def _call_learn(self, i: int, rows: ShardRows) -> Any:
+        """Let a shard learn rows, sent in pieces if these are few."""
+        data = self._ray.cloudpickle.dumps(rows)
+        size = PIECE if len(data) <= MOST_IN_PIECES else len(data)
+        pieces = (data[start : start + size] for start in range(0, len(data), size))
+        return self._actors[i].learn.remote(*pieces)
 
     def _land(self, i: int, n: int | None = None) -> None:
         """Wait for the first batches sent to a shard, or for all of them."""
@@ -252,7 +270,7 @@ class RayKeyedModels(Closing):
             try:
                 done = self._ray.get(self._actors[i].position.remote())
                 again = [rows for rows in self._kept[i] if rows.end > done]
-                answers = self._ray.get([self._actors[i].learn.remote(rows) for rows in again])
+                answers = self._ray.get([self._call_learn(i, rows) for rows in again])
             except (self._ray.exceptions.ActorUnavailableError, GapError):
                 time.sleep(PAUSE_SECONDS)
                 continue
@@ -360,15 +378,23 @@ class RayKeyedModels(Closing):
         name = key_column(X, self.key)
         if name not in columns:
             raise ValueError(f"the rows have no column {name!r}, which should hold their keys")
-        known: dict[Any, int] = {}
-        n = len(self._actors)
-        shards = np.empty(len(columns[name]), dtype=np.intp)
-        for row, key in enumerate(columns[name].tolist()):
-            shard = known.get(key)
-            if shard is None:
-                shard = known[key] = _shard_of(check_key(key), n)
-            shards[row] = shard
-        return shards
+        keys = columns[name].tolist()
+        if len(self._shard_by_key) > KNOWN_KEYS:
+            self._shard_by_key.clear()
+        shards = map(self._shard_by_key.__getitem__, keys)
+        return np.fromiter(shards, dtype=np.intp, count=len(keys))
+
+
+class ShardByKey(dict[Any, int]):
+    """Shards of keys, worked out when they are first asked for."""
+
+    def __init__(self, n_shards: int) -> None:
+        super().__init__()
+        self.n_shards = n_shards
+
+    def __missing__(self, key: Any) -> int:
+        shard = self[key] = _shard_of(check_key(key), self.n_shards)
+        return shard
 
 
 def _shard_of(key: Any, n_shards: int) -> int:
