@@ -46,6 +46,7 @@ import profile_learning
 from joblib import parallel_config
 from numpy.typing import NDArray
 from options import names
+from quiet import wait_for_cores
 from rich.console import Console
 from rich.table import Table
 from sklearn.ensemble import BaggingClassifier
@@ -162,6 +163,7 @@ class Compare:
 # ---------------------------------------------------------------------- one tree
 Block = tuple[NDArray[np.float64], NDArray[np.int64]]
 PREDICTED_ROWS = 200_000
+PATIENCE = 10  # seconds to wait for free cores before each round
 CORES = (2, 8, 32)
 # Kernels of which several threads have a part each; all else of a step, Python included, is serial.
 SHARED = {
@@ -221,6 +223,7 @@ def time_blocks(
     best, files = Best(), set()
     with ThreadPoolExecutor(2) as pool:
         for _ in range(n_rounds):
+            wait_for_cores(PATIENCE)
             one, two, *pair = [build(n_jobs=n) for n in (1, 2, 1, 1)]
             for i, (X, y) in enumerate(blocks):
                 best.time("one", i, partial(one.partial_fit, X, y))
@@ -260,6 +263,7 @@ def predict_blocks(blocks: list[Block], n_rounds: int) -> TreeResult:
     X, best = np.tile(rows, (PREDICTED_ROWS // len(rows), 1)), Best()
     with ThreadPoolExecutor(2) as pool:
         for _ in range(4 * n_rounds):
+            wait_for_cores(PATIENCE)
             best.time("one", 0, partial(one.predict_proba, X))
             best.time("two", 0, partial(two.predict_proba, X))
             best.time("pair", 0, partial(at_a_time, pool, 2 * [partial(one.predict_proba, X)]))
@@ -295,7 +299,7 @@ def race_trees(n_rounds: int) -> None:
 def race_forests(n_rounds: int) -> None:
     """Time forests of five and ten trees with one thread and with two."""
     for stream in ("agrawal", "hyperplane10", "cover54x7"):
-        blocks = list(profile_learning.STREAMS[stream](5000))
+        blocks = list(profile_learning.STREAMS[stream](10_000))
         for n_trees in (5, 10):
             build = partial(DynamicModelForestClassifier, n_trees)
             words = time_blocks(build, blocks, n_rounds).words

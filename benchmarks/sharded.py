@@ -13,7 +13,6 @@ workers that hold all their rows beforehand, and learn them without driver.
 """
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import page
+from quiet import cpu_seconds, timed, wait_for_cores
 from rich.console import Console
 
 from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
@@ -38,6 +38,7 @@ Batch = tuple[dict[str, np.ndarray], np.ndarray]
 HEAD = ["rows/s", "times one worker", "by CPU time of the busiest process"]
 HEAD += ["cores taken by others"]
 QUIET = 3  # runs of each way that count
+PATIENCE = 10  # seconds to wait for free cores before each
 
 
 class Times(NamedTuple):
@@ -80,40 +81,9 @@ def clock(work: Callable[[], Any], workers: list[int]) -> Times:
     """Return the seconds that work takes, and the CPU times of this process and of others."""
     processes = [os.getpid(), *workers]
     cpu = [cpu_seconds(pid) for pid in processes]
-    idle, own = idle_seconds(), own_seconds()
-    begin = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - begin
+    seconds, others = timed(work)
     cpu = [cpu_seconds(pid) - before for pid, before in zip(processes, cpu, strict=True)]
-    idle, own = idle_seconds() - idle, own_seconds() - own
-    return Times(seconds, cpu, max(0.0, (os.cpu_count() or 1) - (idle + own) / seconds))
-
-
-def idle_seconds() -> float:
-    """Return how long the cores were idle or waited for the disk (Linux)."""
-    figures = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    return (int(figures[4]) + int(figures[5])) / os.sysconf("SC_CLK_TCK")
-
-
-def own_seconds() -> float:
-    """Return what this process and those that it has started have used of the cores (Linux)."""
-    total, family = 0.0, {os.getpid()}
-    for pid in sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*")):
-        with contextlib.suppress(OSError):  # it has ended
-            if pid in family or int(_figures(pid)[1]) in family:
-                family.add(pid)
-                total += cpu_seconds(pid)
-    return total
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return what a process has used of the processor (Linux)."""
-    figures = _figures(pid)
-    return (int(figures[11]) + int(figures[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _figures(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return Times(seconds, cpu, others)
 
 
 def alone(batches: Iterable[Batch]) -> Times:
@@ -179,6 +149,7 @@ def race(ways: dict[str, Callable[[], Times]], n_rows: int, repeat: int) -> list
     runs: dict[str, list[Times]] = {name: [] for name in ways}
     for _ in range(repeat):
         for name, way in ways.items():
+            wait_for_cores(PATIENCE)
             runs[name].append(way())
     figures = {}
     for name, found in runs.items():

@@ -3,10 +3,12 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -70,9 +72,12 @@ public:
         MeasuredTree* engine = nullptr;
         Hinges hinges;
         Lines<double> rows, said;  // of a step: kept between steps for their memory
+        std::int64_t took = 0;     // nanoseconds to learn the last step
     };
     Forest(int n_members, const Stack::Rates& rates, double most) : stack(n_members, rates), most_deviations(most) {
         members.resize(n_members);
+        order_.resize(n_members - 1);
+        std::iota(order_.begin(), order_.end(), 1);
     }
     Stack stack;
     std::vector<Member> members;
@@ -116,25 +121,39 @@ public:
 
     // ---------------------------------------------------------------- one time step
     // All members learn the rows, which were checked. Who is due then is for Python to decide.
+    //
+    // The first says and learns; meanwhile the others say, and learn once its table knows the rows: who takes longest first,
+    // so that all threads are done at the same time.
     void learn(const ForestRows& given, const double* targets, const double* weights, int n) {
         const int n_members = stack.n_members;
-        std::atomic<bool> is_scaled = false, has_failed = false;
-        std::vector<const double*> said(n_members);
+        Signals signals(n_members - 1);
+        std::vector<const double*> seen(n_members), said(n_members);
         const Shared shared = share(given, 0, n, fit(whole_, n * n_features()), fit(scaled_, n * n_ends()));
-        const auto study = [&](std::size_t begin, std::size_t end, int) {
-            for (std::size_t i = begin; i < end && !has_failed; i++) {
-                try {
-                    said[i] = study_one(static_cast<int>(i), given, shared, targets, weights, n, is_scaled, has_failed);
-                } catch (...) {
-                    has_failed = true;
-                    is_scaled = true;
-                    is_scaled.notify_all();
-                    throw;
+        const StepRows step = {given, targets, weights, n};
+        const double work = n * n_members * learning_work();
+        const int most = threads_for(n);
+        const int n_threads = most > 1 && Threads::all().pays(most, work - work / most) ? most : 1;
+        if (n_threads > 1) sort_members();
+        const auto study = [&](int i, int) {
+            if (signals.has_failed) return;
+            try {
+                if (i < n_members) said[i] = say_before(i, given, shared, n, seen[i]);
+                if (i == 0) {
+                    study_one(0, step, seen[0], &signals.is_scaled);
+                } else if (i < n_members) {
+                    signals.count();
+                } else {
+                    signals.wait();
+                    const int place = order_[i - n_members];
+                    if (!signals.has_failed) study_one(place, step, seen[place], nullptr);
                 }
+            } catch (...) {
+                signals.fail();
+                throw;
             }
         };
         n_said = 0;
-        Threads::all().run_ranges(threads_for(n), n_members, 1, n * learning_work(), study);
+        Threads::all().run(n_threads, 2 * n_members - 1, study);
         n_said = n, said_width = has_labels() ? n_classes() : 1;
         if (has_labels()) {
             stack.learn_labels(said, targets, weights, n, n_classes());
@@ -247,26 +266,56 @@ private:
         if (values.size() < n) values.resize(n);
         return values.data();
     }
-    // What a member says of the rows; then it learns them, once the first one's table knows them.
-    const double* study_one(int place, const ForestRows& given, const Shared& shared, const double* targets,
-                            const double* weights, int n, std::atomic<bool>& is_scaled,
-                            const std::atomic<bool>& has_failed) {
+    struct StepRows {
+        const ForestRows& given;
+        const double *targets, *weights;
+        int n;
+    };
+    // What the members of a step wait for: that the others have said what they think, and that the first one's table knows the
+    // rows.
+    struct Signals {
+        explicit Signals(int n) : n_silent(n) {}
+        std::atomic<int> n_silent;
+        std::atomic<bool> is_scaled = false, has_failed = false;
+        void count() {
+            if (--n_silent == 0) n_silent.notify_all();
+        }
+        void wait() const {
+            is_scaled.wait(false);
+            for (int n; (n = n_silent) > 0;) n_silent.wait(n);
+        }
+        void fail() {
+            has_failed = true;
+            is_scaled = true, is_scaled.notify_all();
+            n_silent = 0, n_silent.notify_all();
+        }
+    };
+    // All but the first, those that took longest before the others.
+    void sort_members() {
+        std::sort(order_.begin(), order_.end(), [&](int a, int b) { return members[a].took > members[b].took; });
+    }
+    // What a member says of the rows before it learns them.
+    const double* say_before(int place, const ForestRows& given, const Shared& shared, int n, const double*& seen) {
         Member& member = members[place];
-        MeasuredTree& engine = *member.engine;
-        const Turn turn(engine.turns, true, kWait);
         const SparseRows held = given.held(place);
-        const int wide = width(), m = engine.table->n_features();
-        const double* rows = see(place, shared, held, n, fit(member.rows, static_cast<std::size_t>(n) * m));
+        const int wide = width(), m = member.engine->table->n_features();
+        seen = see(place, shared, held, n, fit(member.rows, static_cast<std::size_t>(n) * m));
         double* said = fit(member.said, static_cast<std::size_t>(n) * wide);
-        say(engine, rows, held, n, wide, said);
+        say(*member.engine, seen, held, n, wide, said);
         for (int i = 0; i < n && !has_labels(); i++) said[i] = said[static_cast<long>(i) * wide + wide / 2];
-        if (place > 0) is_scaled.wait(false);
-        if (has_failed) return said;
-        engine.n_threads = threads_for(n);         // who has no tree left helps with another's models
-        const bool is_given = given.are_sparse();  // the chunk fills in what sparse rows hold
-        engine.learn({is_given ? given.X : rows, is_given ? given.width : m, held, targets, weights}, n,
-                     place == 0 ? &is_scaled : nullptr);
         return said;
+    }
+    void study_one(int place, const StepRows& step, const double* seen, std::atomic<bool>* is_scaled) {
+        const auto begin = std::chrono::steady_clock::now();
+        MeasuredTree& engine = *members[place].engine;
+        const Turn turn(engine.turns, true, kWait);
+        engine.n_threads = threads_for(step.n);         // who has no tree left helps with another's models
+        const bool is_given = step.given.are_sparse();  // the chunk fills in what sparse rows hold
+        const int m = engine.table->n_features();
+        engine.learn({is_given ? step.given.X : seen, is_given ? step.given.width : m, step.given.held(place), step.targets,
+                      step.weights},
+                     step.n, is_scaled);
+        members[place].took = (std::chrono::steady_clock::now() - begin).count();
     }
     static void say(const MeasuredTree& engine, const double* rows, const SparseRows& held, int n, int wide, double* out) {
         const Turn turn(engine.turns, false, kWait);  // who looks at the forest may copy a tree
@@ -287,6 +336,7 @@ private:
         }
     }
 
+    std::vector<int> order_;        // of all members but the first, in which they learn
     Lines<double> whole_, scaled_;  // of a step: what all see, kept for the memory
     struct {
         std::vector<double> shift, factor, limit;

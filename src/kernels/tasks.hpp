@@ -41,7 +41,7 @@ public:
     bool pay(int n_threads) {
         double sum = 0.0, longest = 0.0;
         for (const StepTask& task : all) sum += task.work, longest = std::max(longest, task.work);
-        if (!Threads::all().pays(sum - std::max(longest, sum / n_threads))) return false;
+        if (!Threads::all().pays(n_threads, sum - std::max(longest, sum / n_threads))) return false;
         std::sort(all.begin(), all.end(), [](const StepTask& a, const StepTask& b) { return a.work > b.work; });
         return true;
     }

@@ -1,8 +1,8 @@
 // Threads: the work of one call, cut into tasks that do not touch each other's numbers. The caller does them, and helpers
 // do some of them meanwhile: threads that are made when they are first wanted, and shared by all models of the process.
 //
-// The caller waits for nobody who has not begun: where no core is free it does all the tasks itself. Who does a task changes
-// no bit of what it does.
+// The caller waits for nobody who has not begun: where no core is free it does all the tasks itself. A task may be a call with
+// tasks of its own, an inner job; who waits for it helps with these. Who does a task changes no bit of what it does.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -35,10 +35,17 @@ public:
     // Lets a forked process go on, in which there is no helper yet: called once, when the module is loaded.
     static void survive_forks() {
         all();
-        pthread_atfork(nullptr, nullptr, [] { new (&all()) Threads; });
+        pthread_atfork(nullptr, nullptr, [] {
+            new (&all()) Threads;
+            innermost_ = nullptr;
+        });
     }
 
-    bool pays(double saved) const { return saved >= (n_watching_ > 0 ? kLeastSavedAwake : kLeastSaved); }
+    // Is it worth to call helpers, who save so much? Not where all cores are at work: nobody would join.
+    bool pays(int n_threads, double saved) const {
+        if (n_busy_ + (innermost_ ? 0 : 1) >= most_busy(n_threads)) return false;
+        return saved >= (n_watching_ > 0 ? kLeastSavedAwake : kLeastSaved);
+    }
     // Wakes helpers for what is about to come: that takes longer than the caller should wait.
     void wake(int n) {
         {
@@ -67,7 +74,7 @@ public:
     template <class Each>
     void run_ranges(int n_threads, std::size_t n, std::size_t unit, double work_each, const Each& each) {
         const double work = work_each * static_cast<double>(n);
-        if (n_threads <= 1 || !pays(work - work / n_threads)) return each(std::size_t{0}, n, 0);
+        if (n_threads <= 1 || !pays(n_threads, work - work / n_threads)) return each(std::size_t{0}, n, 0);
         const double parts = std::clamp(work / kLeastTask, 1.0, 8.0 * n_threads);  // some more than threads: none waits long
         const std::size_t units = (n + unit - 1) / unit, length = std::max<std::size_t>(1, units / static_cast<int>(parts));
         run(n_threads, static_cast<int>((units + length - 1) / length), [&](int i, int who) {
@@ -85,34 +92,66 @@ private:
         int n_joined = 1;               // threads that have ever worked on it
         std::atomic<int> n_inside = 0;  // helpers that are at work on it
         std::exception_ptr error;
-        Job* older = nullptr;
+        Job *older = nullptr, *outer = nullptr;
     };
     static constexpr std::chrono::microseconds kPatience{100};  // the next step of a batch comes before it is over
 
     void share(Job& job) {
         int n = job.n_threads - 1;
+        job.outer = innermost_;
         {
             const std::lock_guard guard(mutex_);
             make_helpers(n);
             job.older = newest_;
             newest_ = &job;
-            n_busy_++;
+            if (!job.outer) n_busy_++;
             n_posted_++;
             n = call(n);
+            if (n_waiting_ > 0) done_.notify_all();
         }
         for (int i = 0; i < n; i++) called_.notify_one();
+        innermost_ = &job;
         work_on(job, 0);
+        innermost_ = job.outer;
         std::unique_lock guard(mutex_);
         Job** place = &newest_;
         while (*place != &job) place = &(*place)->older;
         *place = job.older;  // nobody joins from now on
-        if (job.n_inside > 0) {
-            guard.unlock();
-            watch([&] { return job.n_inside == 0; });
-            guard.lock();
-            done_.wait(guard, [&] { return job.n_inside == 0; });
-        }
         n_busy_--;
+        help_out(job, guard);
+        if (job.outer) n_busy_++;
+    }
+    // Until the helpers of a job are done, whoever waits for them helps with what they share in turn.
+    void help_out(Job& job, std::unique_lock<std::mutex>& guard) {
+        for (bool is_awake = true; job.n_inside > 0; is_awake = !is_awake) {
+            if (Job* const inner = open_job(&job)) {
+                join(*inner, guard);
+                is_awake = false;
+                continue;
+            }
+            const unsigned known = n_posted_;
+            const auto has_news = [&] { return job.n_inside == 0 || n_posted_ != known; };
+            if (is_awake) {
+                look_out(has_news, guard);
+            } else {
+                n_waiting_++;
+                done_.wait(guard, has_news);
+                n_waiting_--;
+            }
+        }
+    }
+    void join(Job& job, std::unique_lock<std::mutex>& guard) {
+        const int who = job.n_joined++;
+        Job* const own = innermost_;
+        job.n_inside++;
+        n_busy_++;
+        guard.unlock();
+        innermost_ = &job;
+        work_on(job, who);
+        innermost_ = own;
+        guard.lock();
+        n_busy_--;
+        if (--job.n_inside == 0) done_.notify_all();  // the job may be gone by now
     }
     void work_on(Job& job, int who) {
         try {
@@ -146,25 +185,14 @@ private:
     [[noreturn]] void help() {
         std::unique_lock guard(mutex_);
         for (bool is_awake = true;;) {
-            if (Job* const job = open_job()) {
-                const int who = job->n_joined++;
-                job->n_inside++;
-                n_busy_++;
-                guard.unlock();
-                work_on(*job, who);
-                guard.lock();
-                n_busy_--;
-                if (--job->n_inside == 0) done_.notify_all();  // the job may be gone by now
+            if (Job* const job = open_job(nullptr)) {
+                join(*job, guard);
                 is_awake = true;
                 continue;
             }
             if (is_awake) {
                 const unsigned known = n_posted_;
-                n_watching_++;
-                guard.unlock();
-                watch([&] { return n_posted_ != known; });
-                guard.lock();
-                n_watching_--;
+                look_out([&] { return n_posted_ != known; }, guard);
             } else {
                 n_sleeping_++;
                 called_.wait(guard, [&] { return n_called_ > 0; });
@@ -174,18 +202,28 @@ private:
             is_awake = !is_awake;
         }
     }
-    // One that has work left and takes another thread. Callers are threads, too: models that learn side by side leave each
-    // other the cores.
-    Job* open_job() const {
+    // One that has work left and takes another thread, any or inside another. Callers are threads, too: models that learn side
+    // by side leave each other the cores.
+    Job* open_job(const Job* outer) const {
         for (Job* job = newest_; job; job = job->older)
-            if (job->next < job->n && job->n_joined < job->n_threads && n_busy_ < std::max(n_cores_, job->n_threads))
+            if (job->next < job->n && job->n_joined < job->n_threads && n_busy_ < most_busy(job->n_threads) &&
+                is_inside(job, outer))
                 return job;
         return nullptr;
     }
+    static bool is_inside(const Job* job, const Job* outer) {
+        while (job && job != outer) job = job->outer;
+        return job == outer;
+    }
+    int most_busy(int n_threads) const { return std::max(n_cores_, n_threads); }
     template <class Condition>
-    static void watch(const Condition& holds) {
+    void look_out(const Condition& holds, std::unique_lock<std::mutex>& guard) {
+        n_watching_++;
+        guard.unlock();
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        guard.lock();
+        n_watching_--;
     }
 
     const int n_cores_ = static_cast<int>(std::thread::hardware_concurrency());
@@ -195,7 +233,9 @@ private:
     std::atomic<unsigned> n_posted_ = 0;
     std::atomic<int> n_watching_ = 0;
     int n_helpers_ = 0, n_sleeping_ = 0, n_called_ = 0;
-    int n_busy_ = 0;  // threads at work, callers included
+    int n_waiting_ = 0;                                              // for the helpers of their jobs
+    std::atomic<int> n_busy_ = 0;                                    // threads at work, callers included
+    static inline constinit thread_local Job* innermost_ = nullptr;  // that the thread works on
 };
 
 }  // namespace driftree
