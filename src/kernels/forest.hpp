@@ -123,18 +123,25 @@ public:
     // All members learn the rows, which were checked. Who is due then is for Python to decide.
     //
     // The first says and learns; meanwhile the others say, and learn once its table knows the rows: who takes longest first,
-    // so that all threads are done at the same time.
-    void learn(const ForestRows& given, const double* targets, const double* weights, int n) {
+    // so that all threads are done at the same time. With several threads the caller's asks decide(place) about members that
+    // are due, while others learn; but not about the first, whose table they follow.
+    template <class Decide>
+    void learn(const ForestRows& given, const double* targets, const double* weights, int n, const Decide& decide) {
         const int n_members = stack.n_members;
         Signals signals(n_members - 1);
         std::vector<const double*> seen(n_members), said(n_members);
+        std::vector<std::atomic<bool>> is_learnt(n_members);
         const Shared shared = share(given, 0, n, fit(whole_, n * n_features()), fit(scaled_, n * n_ends()));
         const StepRows step = {given, targets, weights, n};
         const double work = n * n_members * learning_work();
         const int most = threads_for(n);
         const int n_threads = most > 1 && Threads::all().pays(most, work - work / most) ? most : 1;
         if (n_threads > 1) sort_members();
-        const auto study = [&](int i, int) {
+        const auto decide_due = [&] {
+            for (int i = 1; i < n_members; i++)
+                if (is_learnt[i].exchange(false) && members[i].engine->has_due()) decide(i);
+        };
+        const auto study = [&](int i, int who) {
             if (signals.has_failed) return;
             try {
                 if (i < n_members) said[i] = say_before(i, given, shared, n, seen[i]);
@@ -145,8 +152,11 @@ public:
                 } else {
                     signals.wait();
                     const int place = order_[i - n_members];
-                    if (!signals.has_failed) study_one(place, step, seen[place], nullptr);
+                    if (signals.has_failed) return;
+                    study_one(place, step, seen[place], nullptr);
+                    is_learnt[place] = true;
                 }
+                if (who == 0 && n_threads > 1) decide_due();
             } catch (...) {
                 signals.fail();
                 throw;

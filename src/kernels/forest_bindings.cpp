@@ -69,13 +69,27 @@ std::vector<const SparseBatch*> parts_of(nb::object sparse) {
     return parts;
 }
 
-void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights, nb::object sparse) {
+// decide(place) is called of members that are due while others learn; of the others it is for the caller to ask. If it raises,
+// all members learn the rows nevertheless.
+void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights, nb::object sparse, nb::callable decide) {
     const Writing turn(forest);
     const auto parts = parts_of(sparse);
     const ForestRows rows = checked_rows(forest, X, parts);
     check_step(forest.leader(), {X, parts.empty() ? nullptr : parts[0]}, targets, weights);
-    nb::gil_scoped_release release;
-    forest.learn(rows, targets.data(), weights.data(), static_cast<int>(X.shape(0)));
+    std::exception_ptr error;
+    {
+        nb::gil_scoped_release release;
+        forest.learn(rows, targets.data(), weights.data(), static_cast<int>(X.shape(0)), [&](int place) {
+            if (error) return;
+            const nb::gil_scoped_acquire acquire;
+            try {
+                decide(place);
+            } catch (...) {
+                error = std::current_exception();
+            }
+        });
+    }
+    if (error) std::rethrow_exception(error);
 }
 
 // [members, rows, classes] of what was said of the rows of the last step before these were learnt; of numbers [.., .., 1]
@@ -127,7 +141,7 @@ nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, n
     double target;
     Room row(forest.leader().table->n_features());
     if (!face.read(y, target) || !face.read(x, true, row.data())) return nb::borrow(Py_NotImplemented);
-    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1);
+    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1, [](int) {});
     forest.show_level();
     if (!forest.has_due()) return nb::none();
     return nb::cast(new Held(nb::borrow(self), forest, lock), nb::rv_policy::take_ownership);
@@ -242,7 +256,7 @@ void bind_forest(nb::module_& m) {
         .def("set_member", &set_member, "place"_a, "engine"_a, "sources"_a, "ends"_a, "slopes"_a)
         .def("reading", &hold<BoundForest, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<BoundForest, true>, nb::rv_policy::take_ownership)
-        .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none() = nb::none())
+        .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none(), "decide"_a)
         .def_prop_ro("said", &said_by_members)
         .def("log_odds", &predict_rows<Kind::log_odds>, "X"_a, "sparse"_a.none() = nb::none())
         .def("probabilities", &predict_rows<Kind::probabilities>, "X"_a, "sparse"_a.none() = nb::none())

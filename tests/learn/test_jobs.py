@@ -17,7 +17,12 @@ from sklearn.base import clone
 
 import driftree
 import stored
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelForestRegressor,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 from driftree.learn.storage import ModelFileError
 from driftree.streams import hyperplane
 
@@ -68,6 +73,9 @@ CASES = {
     ),
     "words": lambda: (DynamicModelTreeClassifier(**RASH), *draw_words(1500)[:2]),
     "words, numbers": lambda: (DynamicModelTreeRegressor(**RASH), *draw_words(1500)[::2]),
+    "forest": lambda: (DynamicModelForestClassifier(5, **RASH), *draw(2000, 8)[:2]),
+    "forest, numbers": lambda: (DynamicModelForestRegressor(4, **RASH), *draw(1500, 8)[::2]),
+    "forest, words": lambda: (DynamicModelForestClassifier(3, **RASH), *draw_words(1000)[:2]),
 }
 
 
@@ -106,6 +114,21 @@ def test_several_threads_do_work():
         if time.process_time() - processor > 1.1 * (time.thread_time() - own):
             return
     pytest.fail("no other thread ever did anything")
+
+
+def test_all_trees_of_a_forest_learn_a_step_even_if_a_decision_fails(monkeypatch):
+    model, X, y = CASES["forest"]()
+    learn(model.set_params(n_jobs=2), X[:1000], y[:1000])
+    trees = model._tree.trees
+
+    def fail():
+        raise KeyboardInterrupt
+
+    for tree in trees[1:]:
+        monkeypatch.setattr(tree, "decide", fail)
+    with pytest.raises(KeyboardInterrupt):
+        learn(model, X[1000:], y[1000:])
+    assert len({tree.engine.n_rows for tree in trees}) == 1
 
 
 def test_rows_that_lack_new_features_are_predicted_alike():

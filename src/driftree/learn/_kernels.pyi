@@ -5,7 +5,7 @@ the simple models, all three by `learn`. It holds no policy: the numbers that it
 to it, and what is split, replaced or pruned is decided in `tree`. All arrays are copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import NotImplementedType
 from typing import Any, Self, TypeAlias, final
 
@@ -1026,9 +1026,14 @@ class Forest:
         X: NDArray[np.float64],
         targets: NDArray[np.float64],
         weights: NDArray[np.float64],
-        sparse: list[SparseRows] | None = None,
+        sparse: list[SparseRows] | None,
+        decide: Callable[[int], None],
     ) -> None:
-        """Take one step: all say what they think of the rows, and learn them."""
+        """Take one step: all say what they think of the rows, and learn them.
+
+        With several threads `decide` is called with the places of members that are due while others
+        still learn, though not of the first. Who is due then and was not decided is up to Python.
+        """
     @property
     def said(self) -> NDArray[np.float64]:
         """Return what each said in the last step: [members, rows, labels], or one number each."""

@@ -15,7 +15,7 @@ from driftree.learn.events import MemberReplaced
 from driftree.learn.members import Member, light_constants, scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from numpy.typing import NDArray
 
@@ -227,16 +227,22 @@ class ForestEngine:
                 member.admit(sparse, self.leader)
         matrix, parts = self._given(X, sparse)
         targets = y.astype(np.float64)
-        self.kernel.learn(matrix, targets, w, parts)
+        decided: set[int] = set()
+
+        def decide(place: int) -> None:  # by one thread, while others let further members learn
+            decided.add(place)
+            self.members[place].tree.decide()
+
+        self.kernel.learn(matrix, targets, w, parts, decide)
         if self.told is not None:
             self.told.append(StepSaid(self.kernel.said, targets, w))
         if self.kernel.has_due:
-            self.decide()
+            self.decide(decided)
 
-    def decide(self) -> None:
-        """Decide what is due: in the trees, then for the forest."""
-        for member in self.members:
-            if member.engine.has_due:
+    def decide(self, decided: Collection[int] = ()) -> None:
+        """Decide what is due: in the trees that are not decided yet, then for the forest."""
+        for place, member in enumerate(self.members):
+            if place not in decided and member.engine.has_due:
                 member.tree.decide()
         n_rows = self.leader.engine.n_rows
         if n_rows >= self.next_scale:
