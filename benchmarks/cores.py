@@ -11,7 +11,7 @@ Jobs: `trees` is one tree in batches of 1000 rows, and a large batch that it pre
 and n_jobs=2; it writes the tables in docs/speed.md. Its blocks are so short (one batch) that the
 best of several rounds is one in which both cores were free. Beside it stands what the machine
 allows: two trees that have nothing to do with each other, learnt at the same time in two threads.
-`forests` prints the same of forests of five and ten trees.
+`forests` does the same with forests of five and ten trees, and writes their table.
 `models` are independent trees, each in a thread of its own that predicts and learns batches of 1000
 rows; `paper` the same in the paper's setting; `bagging` is scikit-learn's BaggingClassifier of
 trees in joblib's threads, fitted to 200,000 rows and asked for labels; `bagging-processes` the same
@@ -297,13 +297,17 @@ def race_trees(n_rounds: int) -> None:
 
 
 def race_forests(n_rounds: int) -> None:
-    """Time forests of five and ten trees with one thread and with two."""
+    """Time forests of five and ten trees with one thread and with two; write it down."""
+    body = []
     for stream in ("agrawal", "hyperplane10", "cover54x7"):
         blocks = list(profile_learning.STREAMS[stream](10_000))
         for n_trees in (5, 10):
             build = partial(DynamicModelForestClassifier, n_trees)
-            words = time_blocks(build, blocks, n_rounds).words
-            print(f"{stream}, {n_trees} trees", *words, sep="  ", flush=True)
+            result = time_blocks(build, blocks, n_rounds)
+            body.append([f"{stream}, {n_trees} trees", *result.words])
+            print(*body[-1], sep="  ", flush=True)
+    table = page.markdown(["stream", "2 threads", "2 forests", "same bits"], body)
+    page.write_table("cores_forests", "### A forest on two cores", table)
 
 
 # ---------------------------------------------------------------------- the race
