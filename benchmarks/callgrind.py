@@ -120,8 +120,8 @@ KERNELS: dict[str, tuple[str, ...]] = {
     "row order": ("Chunk::fill", "Chunk::choose_order", "row_keys"),
     "scaling": (
         "update_scale",
-        "moments_of_vector",
-        "moments_of_feature",
+        "take_moments<>",
+        "merge_moments<>",
         "scale_row",
         "Scaler::update",
         "Scaler::apply",

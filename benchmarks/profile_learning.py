@@ -29,9 +29,9 @@ import numpy as np
 import page
 from numpy.typing import NDArray
 from options import names
-from speed_streams import SEED, draw_hyperplane
+from speed_streams import SEED, draw_friedman, draw_hyperplane
 
-from driftree import DynamicModelTreeClassifier, streams
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, streams
 from driftree.learn import _kernels
 from driftree.learn.tables import array_names
 
@@ -43,6 +43,8 @@ SETTINGS = {
     "default": DynamicModelTreeClassifier,
     "paper": DynamicModelTreeClassifier.paper,
 }
+REGRESSORS = {"default": DynamicModelTreeRegressor, "paper": DynamicModelTreeRegressor.paper}
+NUMBERS = ("friedman",)
 MODES = ("dict", "batch")
 
 
@@ -63,6 +65,7 @@ STREAMS = {
     "hyperplane50": partial(draw_hyperplane, n_features=50),
     "hyperplane200": partial(draw_hyperplane, n_features=200),
     "cover54x7": draw_cover,
+    "friedman": draw_friedman,
 }
 
 
@@ -71,7 +74,7 @@ class Workload(NamedTuple):
 
     name: str
     mode: str
-    learner: DynamicModelTreeClassifier
+    learner: DynamicModelTreeClassifier | DynamicModelTreeRegressor
     X: NDArray[np.float64]
     y: NDArray[np.int64]
 
@@ -82,7 +85,7 @@ def grow(stream: str, setting: str, modes: Sequence[str]) -> list[Workload]:
     X, y = np.concatenate(features), np.concatenate(labels)
     X = (X - X.min(axis=0)) / np.maximum(np.ptp(X, axis=0), 1e-9)
     n_grown = GROWN_ROWS // 4 if X.shape[1] > 100 else GROWN_ROWS
-    learner = SETTINGS[setting]()
+    learner = (REGRESSORS if stream in NUMBERS else SETTINGS)[setting]()
     for start in range(0, n_grown, 1000):
         learner.partial_fit(X[start : start + 1000], y[start : start + 1000])
     n_counted = 2 * BATCH_ROWS if X.shape[1] > 100 else 4 * BATCH_ROWS

@@ -242,11 +242,6 @@ void settle(double* left, const double* before, const double* whole, int size, c
 }
 
 // The loop over candidates is written once for eight of them, and for one, of which the last few are.
-inline void read(const double* from, Vector& to) { to = at(from); }
-inline void read(const double* from, double& to) { to = *from; }
-inline void write(double* to, const Vector& from) { at(to) = from; }
-inline void write(double* to, double from) { *to = from; }
-inline double choose(bool mask, double yes, double no) { return mask ? yes : no; }
 inline void pick(const double* from, const std::int32_t* places, Vector& to) {
     for (int lane = 0; lane < kLanes; lane++) to.part[lane / kWidth][lane % kWidth] = from[places[lane]];
 }
@@ -261,11 +256,7 @@ inline void mark(std::uint64_t* to, bool where, std::uint64_t bit) { *to |= wher
 template <class Number>
 inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row, double n, double gain_step, Number& lowest,
                        Number& highest) {
-    const auto get = [&](const double* from) {
-        Number v;
-        read(from + k, v);
-        return v;
-    };
+    const auto get = [&](const double* from) { return at<Number>(from + k); };
     Number x;
     pick(row.x, s.feature + k, x);
     const Number zero = {};
@@ -273,10 +264,10 @@ inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row
     const Number n_left = get(s.n_left) + choose(is_left, zero + row.weight, zero);
     const Number left_reach = get(s.left_reach) + choose(is_left, zero + row.reach, zero);
     const Number right_reach = get(s.right_reach) + choose(is_left, zero, zero + row.reach);
-    write(s.n_left + k, n_left);
-    write(s.loss_left + k, get(s.loss_left) + choose(is_left, zero + row.loss, zero));
-    write(s.left_reach + k, left_reach);
-    write(s.right_reach + k, right_reach);
+    at<Number>(s.n_left + k) = n_left;
+    at<Number>(s.loss_left + k) = get(s.loss_left) + choose(is_left, zero + row.loss, zero);
+    at<Number>(s.left_reach + k) = left_reach;
+    at<Number>(s.right_reach + k) = right_reach;
     mark(s.is_left + k, is_left, std::uint64_t{1} << row.place);
 
     const Number all_rows = n - get(s.n_before), n_right = all_rows - n_left;
@@ -288,8 +279,8 @@ inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row
     const Number d = choose(right_length > right_reach, right_length - right_reach, zero);
     const Number most = (1.0 + 1e-9) * gain_step * (a * a * left + b * b * right);
     const Number least = (1.0 - 1e-9) * gain_step * (c * c * left + d * d * right);
-    write(s.most + k, most);
-    write(s.least + k, least);
+    at<Number>(s.most + k) = most;
+    at<Number>(s.least + k) = least;
     lowest = choose(least < lowest, least, lowest);
     highest = choose(most > highest, most, highest);
 }

@@ -8,6 +8,7 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -834,7 +835,11 @@ private:
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
     }
     // It changes with each of the first rows, and then whenever they have doubled.
-    static int generation(double rows) { return rows < 100.0 ? static_cast<int>(rows) : 100 + std::ilogb(rows / 100.0); }
+    static int generation(double rows) {
+        constexpr int kMantissaBits = 52, kOne = 1023;  // the exponent of 1.0, as it is stored
+        if (rows < 100.0) return static_cast<int>(rows);
+        return 100 + static_cast<int>(std::bit_cast<std::uint64_t>(rows / 100.0) >> kMantissaBits) - kOne;
+    }
 
     // The level is scaled as the target is: as long as the one follows the other, their models need not change.
     void scale_levels() {

@@ -1,5 +1,4 @@
-// Scaling: running moments of all features at once, and a row of values to the inputs of the simple models. Plain loops
-// over features, without branches, which the compiler turns into vectors, but for the sums over rows.
+// Scaling: running moments of all features at once, and a row of values to the inputs of the simple models.
 #pragma once
 #include <cmath>
 
@@ -14,17 +13,21 @@ namespace {
 constexpr double kMostSquares = 1e300, kInfinity = __builtin_inf();
 
 // What n rows X [n, stride] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
-// missing. A vector of features stays in registers over all rows.
+// missing. `Number`: eight features at a time (Vector), which stay in
+// registers over all rows, or one of those that are left (double).
 struct Moments {
     double *count, *mean, *squares, *other, *low, *high;  // `other` is not 0 where a value is neither 0 nor 1
 };
-inline void moments_of_vector(const Moments& out, const double* X, const double* weights, int n, int stride, int j) {
-    Vector count = all(0.0), sum = all(0.0), squares = all(0.0), other = all(0.0), low = at(out.low + j),
-           high = at(out.high + j);
+template <class Number>
+void take_moments(const Moments& out, const double* X, const double* weights, int n, int stride, int j) {
+    const Number zero = all<Number>(0.0);
+    Number count = zero, sum = zero, squares = zero, other = zero, low = at<Number>(out.low + j),
+           high = at<Number>(out.high + j);
     for (int i = 0; i < n; i++) {
-        const Vector& row = at(X + static_cast<long>(i) * stride + j);
-        const Mask is_here = row >= row;
-        const Vector v = choose(is_here, row, 0.0), w = choose(is_here, all(weights[i]), 0.0), product = v * (v - 1.0);
+        const Number row = at<Number>(X + static_cast<long>(i) * stride + j);
+        const auto is_here = row >= row;
+        const Number v = choose(is_here, row, zero), w = choose(is_here, all<Number>(weights[i]), zero),
+                     product = v * (v - 1.0);
         count += w;
         sum += w * v;
         low = choose(row < low, row, low);
@@ -33,64 +36,55 @@ inline void moments_of_vector(const Moments& out, const double* X, const double*
     }
     sum = sum / count;
     for (int i = 0; i < n; i++) {
-        const Vector& row = at(X + static_cast<long>(i) * stride + j);
-        const Vector distance = row - sum;
-        squares += choose(row >= row, weights[i] * distance * distance, 0.0);
+        const Number row = at<Number>(X + static_cast<long>(i) * stride + j), distance = row - sum;
+        squares += choose(row >= row, weights[i] * distance * distance, zero);
     }
-    at(out.count + j) = count, at(out.mean + j) = sum, at(out.squares + j) = squares, at(out.other + j) = other;
-    at(out.low + j) = low, at(out.high + j) = high;
-}
-// The same for one feature.
-inline void moments_of_feature(const Moments& out, const double* X, const double* weights, int n, int stride, int j) {
-    double count = 0.0, sum = 0.0, squares = 0.0, other = 0.0, low = out.low[j], high = out.high[j];
-    for (int i = 0; i < n; i++) {
-        const double value = X[static_cast<long>(i) * stride + j];
-        const bool is_here = value == value;
-        const double v = is_here ? value : 0.0, w = is_here ? weights[i] : 0.0;
-        count += w;
-        sum += w * v;
-        low = value < low ? value : low;
-        high = value > high ? value : high;
-        other += std::fabs(v * (v - 1.0));
-    }
-    sum /= count;
-    for (int i = 0; i < n; i++) {
-        const double value = X[static_cast<long>(i) * stride + j], distance = value - sum;
-        squares += value == value ? weights[i] * distance * distance : 0.0;
-    }
-    out.count[j] = count, out.mean[j] = sum, out.squares[j] = squares, out.other[j] = other;
-    out.low[j] = low, out.high[j] = high;
+    at<Number>(out.count + j) = count, at<Number>(out.mean + j) = sum, at<Number>(out.squares + j) = squares;
+    at<Number>(out.other + j) = other, at<Number>(out.low + j) = low, at<Number>(out.high + j) = high;
 }
 
-// Chan's merge of the moments of n rows, in the first m of `stride` columns. `has_value` is 0 for features without an input of their own.
+// Chan's merge of moments with those so far, and the scale that follows. `other`: 1 where all values so far are 0 or 1.
+// `has_value` is 0 for features without an input of their own.
+template <class Number>
+void merge_moments(const Scale& scale, const Moments& of, int j, bool by_range) {
+    const Number zero = all<Number>(0.0), count = at<Number>(of.count + j), is_indicator = at<Number>(of.other + j);
+    const Number low = at<Number>(of.low + j), high = at<Number>(of.high + j);
+    Number &weight = at<Number>(scale.weight + j), &mean = at<Number>(scale.mean + j),
+           &squares = at<Number>(scale.squares + j);
+    Number &shift = at<Number>(scale.shift + j), &factor = at<Number>(scale.factor + j);
+    const auto is_new = (count > 0.0) & (at<Number>(scale.has_value + j) > 0.0);
+    const Number both = weight + count, delta = at<Number>(of.mean + j) - mean;
+    const Number spread = at<Number>(of.squares + j) + delta * delta * (weight * count / both);
+    const Number sum_of_squares = squares + choose(is_new, spread, zero), step = delta * (count / both);
+    squares = choose(sum_of_squares < kMostSquares, sum_of_squares, all<Number>(kMostSquares));
+    mean = mean + choose(is_new & (step < kInfinity) & (step > -kInfinity), step, zero);
+    weight = choose(is_new, both, weight);
+    if (by_range) {
+        shift = choose(is_new, low, shift);
+        factor = choose(is_new, 1.0 / (high - low), factor);
+        at<Number>(scale.limit + j) = all<Number>(1e6);
+        return;
+    }
+    const Number sd = root(squares / weight);
+    const auto varies = (low < high) & (sd > 0.0) & (sd < 1e308), is_scaled = is_new & (is_indicator <= 0.0);
+    shift = choose(is_scaled, mean, shift);
+    factor = choose(is_scaled, choose(varies, 0.5 / sd, zero), factor);
+    at<Number>(scale.limit + j) = choose(is_indicator > 0.0, all<Number>(1e6), all<Number>(scale.most));
+}
+
+// Takes the first m of `stride` columns of n rows.
 void update_scale(const Scale& scale, const double* X, int stride, const double* weights, int n, int m, bool by_range) {
-    double *count = scale.scratch, *mean = count + m, *squares = mean + m, *other = squares + m;
-    const double *low = scale.low, *high = scale.high;
-    const Moments moments = {count, mean, squares, other, scale.low, scale.high};
-    int j0 = 0;
-    for (; j0 + kLanes <= m; j0 += kLanes) moments_of_vector(moments, X, weights, n, stride, j0);
-    for (; j0 < m; j0++) moments_of_feature(moments, X, weights, n, stride, j0);
+    const Moments moments = {scale.scratch,         scale.scratch + m, scale.scratch + 2 * m,
+                             scale.scratch + 3 * m, scale.low,         scale.high};
+    const int whole = m / kLanes * kLanes;
+    for (int j = 0; j < whole; j += kLanes) take_moments<Vector>(moments, X, weights, n, stride, j);
+    for (int j = whole; j < m; j++) take_moments<double>(moments, X, weights, n, stride, j);
     for (int j = 0; j < m; j++) {
-        scale.is_indicator[j] &= other[j] == 0.0;
-        other[j] = scale.is_indicator[j] ? 1.0 : 0.0;
+        scale.is_indicator[j] &= moments.other[j] == 0.0;
+        moments.other[j] = scale.is_indicator[j] ? 1.0 : 0.0;
     }
-    for (int j = 0; j < m; j++) {
-        const bool is_new = count[j] > 0.0 && scale.has_value[j] != 0.0;
-        const double both = scale.weight[j] + count[j], delta = mean[j] - scale.mean[j];
-        const double spread = squares[j] + delta * delta * (scale.weight[j] * count[j] / both);
-        const double sum_of_squares = scale.squares[j] + (is_new ? spread : 0.0), step = delta * (count[j] / both);
-        scale.squares[j] = sum_of_squares < kMostSquares ? sum_of_squares : kMostSquares;
-        scale.mean[j] += is_new && std::fabs(step) < kInfinity ? step : 0.0;
-        scale.weight[j] = is_new ? both : scale.weight[j];
-        const double sd = std::sqrt(scale.squares[j] / scale.weight[j]);
-        const bool varies = low[j] < high[j] && sd > 0.0 && sd < 1e308;
-        const bool is_scaled = is_new && (by_range || other[j] == 0.0);
-        const double shift = by_range ? low[j] : scale.mean[j];
-        const double factor = by_range ? 1.0 / (high[j] - low[j]) : (varies ? 0.5 / sd : 0.0);
-        scale.shift[j] = is_scaled ? shift : scale.shift[j];
-        scale.factor[j] = is_scaled ? factor : scale.factor[j];
-        scale.limit[j] = by_range || other[j] != 0.0 ? 1e6 : scale.most;
-    }
+    for (int j = 0; j < whole; j += kLanes) merge_moments<Vector>(scale, moments, j, by_range);
+    for (int j = whole; j < m; j++) merge_moments<double>(scale, moments, j, by_range);
 }
 
 // A z-score clipped (at 3, or what `most` says) and halved, or the place in the range seen; missing values give 0.

@@ -5,6 +5,7 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
@@ -70,6 +71,28 @@ DRIFTREE_INLINE Vector choose(const Mask& mask, Vector yes, const Vector& no) {
     return yes;
 }
 DRIFTREE_INLINE Vector choose(const Mask& mask, const Vector& yes, double no) { return choose(mask, yes, all(no)); }
+DRIFTREE_INLINE Vector root(Vector v) {
+    DRIFTREE_EACH_PART {
+#if defined(__AVX512F__)
+        v.part[i] = reinterpret_cast<Part>(_mm512_sqrt_pd(reinterpret_cast<__m512d>(v.part[i])));
+#elif defined(__AVX2__)
+        v.part[i] = reinterpret_cast<Part>(_mm256_sqrt_pd(reinterpret_cast<__m256d>(v.part[i])));
+#else
+        for (int lane = 0; lane < kWidth; lane++) v.part[i][lane] = std::sqrt(v.part[i][lane]);
+#endif
+    }
+    return v;
+}
+
+// The same of one lane, for what is left of a row after its last eight: `Number` is Vector or double.
+template <class Number> DRIFTREE_INLINE Number& at(double* p) { return *reinterpret_cast<Number*>(p); }
+template <class Number> DRIFTREE_INLINE const Number& at(const double* p) { return *reinterpret_cast<const Number*>(p); }
+template <class Number> DRIFTREE_INLINE Number all(double x) {
+    if constexpr (std::is_same_v<Number, double>) return x;
+    else return all(x);
+}
+DRIFTREE_INLINE double choose(bool mask, double yes, double no) { return mask ? yes : no; }
+DRIFTREE_INLINE double root(double x) { return std::sqrt(x); }
 // clang-format on
 
 typedef double Two __attribute__((vector_size(16), aligned(8)));
