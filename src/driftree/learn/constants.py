@@ -1,9 +1,9 @@
-"""Constants: the numbers of the two settings that are not parameters, in one place.
+"""The numbers of the two settings that are not parameters, in one place.
 
-Each was chosen once, over many streams; `docs/algorithm.md` says what they do, and `make ablations`
-what some of them bring. They are handed to the kernels, which have only numbers of their own that
-belong to a formula (how a reach moves, how bets are weighed). Tests replace `MEASURED` or `PAPER`
-by a `dataclasses.replace` of it; a tree keeps those that it was made with.
+Each was chosen once, over many streams. `docs/algorithm.md` explains them, and `make ablations`
+measures the effect of some. The kernels get them from here; their own numbers belong to formulas
+(how a reach moves, how bets are weighed). Tests replace `MEASURED` or `PAPER` by a
+`dataclasses.replace` of it; a tree keeps the constants it was created with.
 """
 
 from __future__ import annotations
@@ -14,81 +14,83 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class MeasuredConstants:
-    """Our setting. Rows are those of a node, unless stated otherwise."""
+    """Our setting. Rows are those of a node unless stated otherwise."""
 
     # A step
     step_rows: int = 200
-    """Rows of a batch that make one step, at most,"""
+    """Most rows of a batch in one step."""
     step_cells: int = 8_000_000
-    """and cells of the models' matrices that it may touch: 200 rows of up to 200 inputs."""
+    """Most cells of the models' matrices touched in one step: 200 rows of up to 200 inputs."""
     step_values: int = 250_000
-    """Values of sparse features that a step may hold: 200 rows of up to 1,250."""
+    """Most values of sparse features in one step: 200 rows of up to 1,250."""
     sample_rows: int = 500
-    """Rows of the stream between samples for the history, at first."""
+    """Rows of the stream between two samples for the history, at first."""
 
     # Looking for splits
     first_rows: int = 100
-    """Rows that choose the grid; 0: there is none, as nothing is looked for."""
+    """Rows from which the bins of the grid are chosen. With 0 there is no grid and no search for
+    splits."""
     grid_bytes: int = 4_000_000
-    """Memory of a grid,"""
+    """Most memory of a grid."""
     least_bins: int = 4
-    """which has at least so many bins of each number."""
+    """Fewest bins of a numeric feature, whatever the memory."""
     refresh_rows: int = 200
-    """Rows between two looks for new trials,"""
+    """Rows between two searches for new trials."""
     old_refresh_rows: int = 1000
-    """and in calm times at nodes that are not young."""
+    """The same in calm times, at nodes that are not young."""
     young_rows: int = 10_000
     """Rows up to which a node is young."""
     trial_rows: int = 1000
-    """Rows after which a trial that has gained nothing is dropped,"""
+    """Rows after which a trial without a gain is dropped."""
     barred_rows: int = 2000
-    """and barred for so many."""
+    """Rows for which the same split is then not tried again."""
     inner_trials: int = 1
-    """Splits that are tried in the place of a split, at a time."""
+    """Replacements of a split on trial at a time."""
     least_distance: float = 0.03
-    """Of a feature's range between two of its thresholds on a path."""
+    """Smallest distance of two thresholds of a feature on a path, as a share of its range."""
     side_rows: int = 20
-    """Rows on either side that a trial needs to be chosen."""
+    """Rows that a trial needs on either side to be chosen."""
 
     # Trying other models
     curve_pieces: int = 4
-    """Pieces of the curve that takes the place of a feature's line,"""
+    """Pieces of the curve that replaces a feature's line."""
     most_levels: int = 16
-    """values of a feature that may all be knots of it at once: they may be codes,"""
+    """Most values of a feature for which the first curve has a knot at each: they may be codes."""
     most_bends: int = 64
-    """and pieces of all curves together."""
+    """Most pieces of all curves in the first race."""
     most_codes: int = 64
-    """Values of a feature that may all be knots of it when curves that won race with finer ones."""
+    """Most values of a feature for which a finer curve has a knot at each. Finer curves race with
+    coarse ones that won."""
     short_memory: float = 1 / 3
-    """Of the usual memory: what a model may have instead, if that loses less."""
+    """The shorter memory on trial, as a share of the usual one."""
     unbend_rows: int = 5000
-    """Rows over which a curve must have earned enough to stay, and another memory must win."""
+    """Rows within which a curve must earn enough to stay, and another memory must win."""
     renew_rows: float = 200
-    """Rows of a leaf after which its second model starts again from the first, unless it leads,"""
+    """Rows of a leaf after which its renewed model is copied anew, unless it leads."""
     renewed_doubt: float = 3
-    """the nats by which the second is doubted,"""
+    """Handicap of the renewed model, in nats."""
     renewed_rest: float = 1
-    """and those that it must be behind, besides, to look at some rows only in calm times."""
+    """Nats that it must be behind, besides the handicap, to learn only some rows in calm times."""
     most_bars: int = 5
-    """After each trial of a model that failed, the next waits twice as long, so many times."""
+    """How often the wait for the next trial of another model doubles after a failure."""
 
     # Sparse features
     sparse_step: float = 0.5
-    """Adagrad's step for inputs without a column; it is 1 for those with one."""
+    """Adagrad's step for inputs without a column. With one, it is 1."""
     first_look_rows: int = 200
-    """Rows of the stream after which features may get a column for the first time,"""
+    """Rows of the stream after which features may first get a column."""
     look_rows: int = 10_000
-    """and between two such looks, at most: they double until then."""
+    """Most rows between two such checks; the interval doubles up to this."""
     prominent_share: float = 0.02
-    """Of the gradients' energy that a feature must have to be split upon,"""
+    """Share of the gradients' energy that a feature needs to be split upon."""
     prominent_rows: float = 20
-    """rows that must have held it,"""
+    """Rows with the feature that it needs."""
     most_prominent: int = 16
-    """and how many there may be,"""
+    """Most such features."""
     most_columns: int = 100
-    """but for those that most rows hold: so many of these,"""
+    """Most features with a column among those that most rows hold."""
     most_wide_columns: int = 256
-    """or so many of a wide table. They are learnt together, which costs their square."""
+    """The same for a wide table. They are learnt together, at quadratic cost."""
 
     # What a change must prove
     nats_per_parameter: float = 0.1
@@ -96,80 +98,81 @@ class MeasuredConstants:
     split_price: float = 0.001
     """What each split must earn, in nats per row of the stream."""
     prune_share: float = 0.25
-    """Of what a split must prove: a branch that has lost more than this goes."""
+    """A branch that has lost more than this share of what a split must prove is pruned."""
     link_factor: float = 4
-    """The noise floor must prove so many times what a split must."""
+    """What the noise floor must prove, as a multiple of what a split must."""
 
     # What is spared in calm times
     rest_factor: float = 16
-    """A node whose branch has gained so many times what a split must prove may rest,"""
+    """A node may rest when its branch has gained this multiple of what a split must prove."""
     rest_least: float = 0.5
-    """as long as it gains at least this share of it lately;"""
+    """It rests as long as the recent gain is at least this share of it."""
     rest_share: int = 4
-    """then it looks at one row in so many,"""
+    """A resting node learns one row in so many."""
     trials_rest: bool = False
-    """and, if this is set, its trials and its grid at none."""
+    """Whether its trials and its grid learn none at all."""
     trial_rest_rows: float = 200
-    """A trial of more rows that does not earn looks at one in so many, too,"""
+    """A trial of more rows without a gain also learns only one row in `rest_share`."""
     model_rest_rows: float = 200
-    """another model on trial likewise,"""
+    """The same for another model on trial."""
     grid_rest_rows: float = 2000
-    """and the grid of a node with more."""
+    """The grid of a node with more rows does the same."""
     costly_columns: int = 128
-    """Rows of more columns are costly: then all of these always rest, the grid as trials do,"""
+    """With more columns, rows are costly: trials, other models and grids always rest."""
     costly_trials: int = 1
-    """so many splits are tried at a time, with one more for each that earns,"""
+    """Splits on trial at a time where rows are costly, besides those with a gain."""
     costly_grid_bytes: int = 1_500_000
-    """and a grid takes so much memory."""
+    """Most memory of a grid where rows are costly."""
     block_rows: int = 64
-    """Rows that come one at a time are learnt by their leaf's model at once, and by all else in
-    blocks of so many. Decisions are made between blocks,"""
+    """Rows in a block. Rows that come one at a time are learnt by their leaf's model at once and by
+    everything else in blocks. Decisions are made between blocks."""
     wait_bytes: float = 131_072
-    """where the models are larger than this: those of small trees stay in the cache anyway."""
+    """There are blocks where the models are larger than this. Those of small trees stay in the
+    cache anyway."""
     recent_speed: int = 16
-    """What is called recent fades so many times as fast as the evidence."""
+    """How many times as fast as the evidence the *recent* sums fade."""
     alarm_factor: float = 1.2
-    """Times are not calm when the recent loss is so many times that of the long run,"""
+    """Times are not calm when the recent loss is this multiple of the long-run loss"""
     alarm_nats: float = 0
-    """and so many nats per row more,"""
+    """and exceeds it by so many nats per row."""
     restless_share: float = 0.5
-    """for this share of the evidence window."""
+    """How long this lasts, as a share of the evidence window."""
 
     # The simple models
     input_limit: float = 1.5
-    """Inputs are z-scores, halved, and at most this: three deviations."""
+    """Inputs are halved z-scores, clipped to this: three deviations."""
     rows_per_input: float = 20
-    """Newton remembers at least so many rows per input."""
+    """Fewest rows per input that Newton remembers."""
     passes: int = 3
-    """Passes of Adagrad over the rows of a step,"""
+    """Passes of Adagrad over the rows of a step."""
     step: float = 1
-    """and its step."""
+    """Adagrad's step."""
     clear_lead: float = 2
-    """Of Newton over Adagrad, in nats: then one pass over a single row is enough."""
+    """Newton's lead over Adagrad, in nats, from which one pass over a single row is enough."""
     most_sure: float = 20
     """Nats that a row may cost a model that is mostly wrong before it becomes less sure."""
     variance: float = 1
-    """Of a weight before anything is learnt."""
+    """Variance of a weight before anything is learnt."""
     sureness_window: float = 500
-    """Rows that say how sure a model may be of itself; 0: as sure as it is."""
+    """Rows from which a model learns how sure it may be. With 0 it is not corrected."""
     mean_curvature: bool = True
-    """Whether Newton divides by the mean curvature over the labels, not by half of their sum."""
+    """Whether Newton divides by the mean curvature over the labels instead of half its sum."""
     floor_first: float = 0.1
-    """The noise floor of either label at the start,"""
+    """Noise floor of either label at the start."""
     floor_first_rows: float = 1000
-    """the rows that it counts for then,"""
+    """Rows that this counts for."""
     floor_rows: float = 10_000
-    """and the rows that it remembers later;"""
+    """Rows that the noise floor remembers later."""
     floor_least: float = 1e-6
-    """its least value,"""
+    """Smallest noise floor."""
     floor_most: float = 0.5
-    """and the most of both labels."""
+    """Largest sum of both noise floors."""
     spread_rows: float = 500
-    """Rows that the spread of a number around its prediction remembers;"""
+    """Rows that the spread of a number around its prediction remembers."""
     spread_first_rows: float = 5
-    """those for which it counts at the start,"""
+    """Rows that the first spread counts for."""
     spread_least: float = 1e-8
-    """and its least value, as a share of the target's variance."""
+    """Smallest spread, as a share of the target's variance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,45 +180,47 @@ class PaperConstants:
     """The paper's setting."""
 
     step_rows: int = 2**24
-    """The whole batch is a step, as far as a row's number has 24 bits in the kernels."""
+    """Most rows of a step: the whole batch, up to the 24 bits of a row's number in the kernels."""
     sample_rows: int = 10_000
-    """Rows of the stream between samples for the history, at first."""
+    """Rows of the stream between two samples for the history, at first."""
     least_weight: float = 1e-100
-    """Of a side of a candidate: with less, (6) may have no room in a float."""
+    """Smallest weight of a side of a candidate: with less, (6) may overflow a float."""
     waiting_rows: int = 32
-    """Of a node in the kernels, whose gradients are not yet in the candidates' sums."""
+    """Rows of a node whose gradients the kernels have not yet added to the candidates' sums, at
+    most."""
 
 
 @dataclass(frozen=True, slots=True)
 class WatchConstants:
-    """How drifts are noticed, in both settings; `docs/monitor.md` has what it brings."""
+    """How drifts are detected, in both settings; see `docs/monitor.md`."""
 
     alarms_per_million: float = 1
-    """False alarms per million rows, on average, of a stream in which nothing changes."""
+    """Expected false alarms per million rows of a stream without a change."""
     keep_one_in: int = 16
-    """Of so many rows one is kept, with what it cost when it came;"""
+    """One row in so many is kept, with its loss at the time."""
     check_rows: int = 1000
-    """every so many rows of the stream,"""
+    """Rows of the stream between two checks."""
     checks_later: int = 8
-    """those kept so many checks ago are asked what they would cost now,"""
+    """A check computes the present loss of the rows kept so many checks ago."""
     most_earlier: int = 100
-    """and the mean excess is compared with the last so many, at most half of all so far."""
+    """The mean excess is compared with so many earlier ones, at most half of all so far."""
     least_excess: float = 0.02
-    """Nats per row: above it, and above all others, an excess counts for more than its rank."""
+    """In nats per row. An excess above this and above all earlier ones counts for more than its
+    rank."""
     most_excess: float = 4
-    """Nats that a row may have of it, either way: what one costs whose label got 2 %."""
+    """Most nats of excess per row, in either direction: the loss of a label with 2 %."""
     most_values: int = 100_000
-    """Of all rows kept."""
+    """Most values of all rows kept."""
 
     @property
     def level(self) -> float:
-        """What the evidence must reach: the checks between two false alarms, on average."""
+        """What the evidence must reach: the expected number of checks between two false alarms."""
         return 1e6 / self.alarms_per_million / self.check_rows
 
 
 WATCH = WatchConstants()
 MEASURED = MeasuredConstants()
-# Without bends (max_bends=0) the tree is what it was before there were any, to the bit.
+# Without bends (max_bends=0) the tree is the default of before bends, bit for bit.
 STRAIGHT = replace(
     MEASURED,
     first_rows=300,
@@ -233,8 +238,8 @@ STRAIGHT = replace(
 )
 
 
-# Numbers: a loss may be negative, so that no factor of it means anything, and a model is as sure as
-# its spread says.
+# For numbers, a loss may be negative, so that multiples of it mean nothing, and the spread says how
+# sure a model is.
 def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
     return replace(
         constants,
@@ -259,24 +264,24 @@ PAPER = PaperConstants()
 
 @dataclass(frozen=True, slots=True)
 class PairConstants:
-    """What a tree of a forest that sees pairs has of what costs most."""
+    """The budget of a tree of a forest that sees hinges of pairs."""
 
     pairs_per_feature: int
-    """Hinges per number among the features,"""
+    """Hinges per numeric feature."""
     most_pairs: int
-    """and at most."""
+    """Most hinges."""
     max_depth: float
-    """At most; inf: what the forest was given,"""
+    """Largest depth; inf: that of the forest."""
     max_bends: float
-    """and likewise."""
+    """Most bends; inf: those of the forest."""
     memory: float
-    """Of that of a tree alone."""
+    """Memory of its models, as a share of that of a single tree."""
 
 
 GROWING = PairConstants(
     pairs_per_feature=4, most_pairs=40, max_depth=math.inf, max_bends=math.inf, memory=1
 )
-# One model that nothing is tried beside: it costs little, and follows what moves.
+# A single model without trials: cheap, and quick to follow a concept that moves.
 FLAT = PairConstants(pairs_per_feature=8, most_pairs=80, max_depth=0, max_bends=0, memory=1 / 3)
 
 
@@ -284,81 +289,80 @@ FLAT = PairConstants(pairs_per_feature=8, most_pairs=80, max_depth=0, max_bends=
 class ForestConstants:
     """A forest. Rows are those of the stream."""
 
-    # Hinges of pairs, which all trees but the first have as further inputs
+    # Hinges of pairs: further inputs of all trees but the first
     turns: tuple[PairConstants, ...] = (FLAT, GROWING)
-    """What these trees are, by turns: the weights say which are to be believed."""
+    """The kinds of these trees, in turn. The weights show which are useful."""
     most_deviations: float = 3
-    """Of a number from its mean, as a hinge sees it."""
+    """Most standard deviations of a number from its mean, as a hinge sees it."""
     scale_rows: int = 32
-    """Rows after which the numbers are first scaled for them; then whenever there are twice as
-    many."""
+    """Rows after which numbers are first scaled for hinges; later whenever rows have doubled."""
 
-    # What these trees have less of than a tree alone: more costs much, and brings little
+    # Less than a single tree has: more would cost much and bring little
     trials: int = 1
-    """Splits that are tried at a time, at most,"""
+    """Most splits on trial at a time."""
     inner_trials: int = 0
-    """and in the place of one that is there: it must be pruned first;"""
+    """Replacements of a split on trial at a time: with 0 it must be pruned first."""
     bins: int = 8
-    """bins of each number in grids, at most;"""
+    """Most bins of a numeric feature."""
     passes: int = 1
-    """and passes of Adagrad over the rows of a step."""
+    """Passes of Adagrad over the rows of a step."""
 
-    # What the trees say together
+    # Combining the trees
     window: float = 2000
     """Rows that the weights of the trees remember."""
     prior: float = 100
-    """Rows, about, that equal weights are worth."""
+    """Rows that the equal weights at the start count for, about."""
     most_step: float = 0.2
-    """Of a weight, in a step."""
+    """Largest change of a weight in a step."""
     mixed: float = 0.01
-    """Share of the uniform distribution in what a tree says: none may veto all others."""
+    """Share of the uniform distribution in the prediction of a tree, so that none can veto."""
     clear: float = 3
-    """Typical errors of a number beyond which a larger one tells no more."""
+    """Multiple of the typical error of a number beyond which an error is clipped."""
 
-    # Looking at the trees
+    # Checking the trees
     look_rows: int = 1000
-    """Rows between two looks,"""
+    """Rows between two checks."""
     most_looks: int = 200
-    """of which so many are remembered; then every other one."""
+    """Most checks in the history; when it is full, every other one is dropped."""
     youth_rows: int = 5000
-    """Rows after which a tree must be of use."""
+    """Rows after which a useless tree is replaced."""
 
 
 FOREST = ForestConstants()
-FOREST_NUMBERS = replace(FOREST, turns=(GROWING,))  # numbers are seldom sums of hinges alone
+FOREST_NUMBERS = replace(FOREST, turns=(GROWING,))  # hinges alone seldom fit numbers
 
 
 @dataclass(frozen=True, slots=True)
 class ImbalanceConstants:
-    """Weights of labels, and thresholds. Rows are those of the stream."""
+    """Weights and thresholds of labels. Rows are those of the stream."""
 
     window: float = 20_000
-    """Rows that both remember in the paper's setting, which has no window of its own."""
+    """Rows that both remember in the paper's setting, which has no window."""
 
     # Weights
     most: float = 6
-    """What a row of any label weighs at most: the ratios count, larger weights let noise look like
-    evidence, and models take no more than eight steps for a row,"""
+    """Largest weight of a row. Only ratios matter; larger weights make noise look like evidence,
+    and models take at most eight steps for a row."""
     least_mean: float = 0.02
-    """and what a row weighs on average at least: what weighs little is learnt slowly."""
+    """Smallest mean weight: rows of little weight are learnt slowly."""
     prior_rows: float = 5
-    """Rows that each label is counted for before it is seen."""
+    """Rows that each label counts for before it is seen."""
 
     # Thresholds
     bins: int = 256
-    """Log-odds that are told apart,"""
+    """Bins of the log-odds."""
     step: float = 0.125
-    """and how far they are from each other."""
+    """Width of a bin."""
     least_scale: float = 1e-6
-    """To what histograms fade as a whole, before their bins do."""
+    """Common factor of a histogram below which it is multiplied into the bins."""
     least_rows: float = 10
-    """Rows of either label before anything is chosen."""
+    """Rows of either label that a threshold needs."""
     recall_step: float = 0.05
-    """How far a positive row moves the recall that is aimed at, until what is asked holds,"""
+    """How far a positive row moves the target of the recall, until the recall asked for holds."""
     precision_step: float = 0.01
-    """and a row that was predicted to be positive the precision."""
+    """The same for the precision and a row predicted as positive."""
     prior_wrong: float = 5
-    """Rows that each threshold is believed to have got wrong before: a few hits may be luck."""
+    """Errors that each threshold starts with: a few hits may be luck."""
 
 
 IMBALANCE = ImbalanceConstants()

@@ -1,7 +1,7 @@
-"""Trials of models: more bends for a node's model, finer curves, fewer bends, or another memory.
+"""Trials of other models for a node: with more bends, finer curves, fewer bends or another memory.
 
-One other model at a time learns the node's rows beside its own, and takes over when it has lost
-enough less. What has failed is tried again ever more rarely.
+One other model at a time learns the rows of the node, and replaces its model when it has lost
+enough less. After each failure the wait for the next trial is longer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ModelCandidate(NamedTuple):
     added: list[BendInput]
     removed: list[BendInput]
     memory: float
-    """Rows that it remembers, about."""
+    """Rows that it remembers, approximately."""
     gain: float
     """The node's loss minus that of the model on trial."""
     threshold: float
@@ -45,11 +45,11 @@ class ModelCandidate(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a model to be tried has."""
+    """The bends and the memory of a model to be tried."""
 
     bends: list[BendInput]
     memory: float
-    """As a share of the usual."""
+    """As a share of the usual memory."""
 
 
 class ModelTrials:
@@ -66,12 +66,12 @@ class ModelTrials:
         self.max_bends = parameters.max_bends
         self.model_window = parameters.model_window
         self.margin = -math.log(parameters.epsilon)
-        n_quantiles = parameters.bins - 1  # with fewer edges each value is one, as far as seen
+        n_quantiles = parameters.bins - 1  # with fewer edges, each value seen is an edge
         self.few_edges = min(constants.most_levels, n_quantiles)
         self.code_edges = min(constants.most_codes, n_quantiles)
 
     def required(self, n_inputs: int) -> float:
-        """Return the nats that a change must prove which gives a model so many more inputs."""
+        """Return the nats that a change must gain if it adds so many inputs to a model."""
         n_parameters = n_inputs * max(1, self.engine.n_classes - 1)
         return self.margin + self.constants.nats_per_parameter * n_parameters
 
@@ -82,10 +82,10 @@ class ModelTrials:
     def candidate(self, node: int) -> ModelCandidate | None:
         """Return the model on trial.
 
-        More bends must prove as much as a split for the inputs that they add, and another memory as
-        one input. Each piece beyond the usual ones of a curve has the price of a split. Fewer bends
-        must be better by a quarter of that; or, when the node is looked at after many rows, not
-        worse by more than that.
+        More bends must gain as much as a split with as many new inputs, and another memory as much
+        as one input. Each piece beyond the usual number of a curve has the price of a split. Fewer
+        bends must gain a quarter of that or, when the node is checked after many rows, lose no more
+        than that.
         """
         engine, trial = self.engine, self.engine.bend_trial(node)
         if trial.model < 0:
@@ -94,7 +94,7 @@ class ModelTrials:
         added, removed = without(after, before), without(before, after)
         required = self._level(before, after)
         required += self.constants.split_price * self._n_fine(added) * trial.evidence
-        # Not in between: what a model does may not depend on when it was last loaded.
+        # Only then: behaviour must not depend on when the model was last loaded.
         own = engine.node(node)
         is_old = own.rows - trial.born >= self.constants.unbend_rows
         if removed and is_old and own.rows >= own.refresh_at:
@@ -110,32 +110,32 @@ class ModelTrials:
         )
 
     def ahead(self, node: int) -> ModelCandidate | None:
-        """Return the model on trial, unless it is clear that it has not gained enough."""
+        """Return the model on trial, unless it clearly has not gained enough."""
         trial, own = self.engine.bend_trial(node), self.engine.node(node)
         is_young = own.rows - trial.born < self.constants.unbend_rows
         is_behind = trial.node_loss - trial.trial_loss < trial.level
         if trial.model < 0 or own.trials_rest or (is_young and is_behind):
-            return None  # as mostly
+            return None  # the usual case
         return self.candidate(node)
 
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
-        """Return what another model must gain to take over at any time."""
+        """Return the gain with which another model is adopted at any time."""
         n_added = len(after) - len(before)
         if n_added >= 0:
-            return self.required(max(1, n_added))  # a memory is one number, too
+            return self.required(max(1, n_added))  # another memory counts as one
         return self.constants.prune_share * self.required(-n_added)
 
     def set_level(self, node: int) -> None:
-        """Say what the model on trial must gain."""
+        """Tell the engine what the model on trial must gain."""
         engine = self.engine
         model = engine.bend_trial(node).model
         if model >= 0:
             engine.bend_level(node, self._level(self.bends(node), engine.bends(model)))
 
     def take(self, node: int) -> None:
-        """Let the model on trial take over; the grid sees some rows with it before the next.
+        """Adopt the model on trial; before the next trial the grid sees some rows with it.
 
-        Finer curves, which the loss alone can judge, need not wait for many.
+        Finer curves, which do not depend on the grid, need not wait for many.
         """
         c, engine = self.constants, self.engine
         engine.bend(node)
@@ -143,9 +143,9 @@ class ModelTrials:
         engine.next_bend(node, engine.node(node).rows + wait, 0)
 
     def refresh(self, node: int) -> None:
-        """Let the trial go on, end it if it failed, or start the next one.
+        """Continue the trial, end it if it failed, or start the next one.
 
-        While bends that failed are barred, another memory has its turn.
+        While bends that failed are barred, another memory is tried.
         """
         if self.max_bends == 0 or self.engine.n_columns == 1:  # only an intercept
             return
@@ -168,11 +168,11 @@ class ModelTrials:
             self._start(node, wanted)
 
     def renew(self, node: int) -> None:
-        """Let the second model of a leaf start again from the first, unless it leads.
+        """Copy the renewed model of a leaf anew from its first model, unless it leads.
 
-        It has the same weights, but knows as little of them as if it had just begun, and follows a
-        change at once. What the leaf says is a mean of both, by what they have lost lately. All
-        that is tried is compared with the first.
+        The copy has the same weights with the uncertainty of a new model, so it follows a change at
+        once. The leaf predicts a mean of both, weighted by their recent losses. All trials are
+        compared with the first model.
         """
         engine, own, renewed = self.engine, self.engine.node(node), self.engine.renewed(node)
         is_due = own.rows - renewed.born >= self.constants.renew_rows
@@ -182,17 +182,17 @@ class ModelTrials:
             engine.renew(node)
 
     def _may_end(self, trial: BendTrial, age: float) -> bool:
-        """Tell whether a trial may have failed, whatever it is of: `_has_failed` says."""
+        """Tell whether a trial may have failed: a quick check before `_has_failed`."""
         c, gain = self.constants, trial.node_loss - trial.trial_loss
         is_late = age > c.trial_rows and not gain > 0
         return is_late or gain < -trial.level or age >= c.unbend_rows
 
     def _has_failed(self, candidate: ModelCandidate, age: float) -> bool:
-        """Tell whether a trial may end: with fewer bends by showing that all of them earn.
+        """Tell whether a trial has failed. One with fewer bends fails if all bends are useful.
 
-        Many pieces of a curve may lose more at first, until each has seen some rows. A memory must
-        win in a while, too: where labels have no noise a short one always wins in the long run, as
-        its weights grow faster, and is worse as soon as there is some.
+        A curve of many pieces may lose at first, until each piece has seen some rows. A memory must
+        win within a limited time: where labels have no noise, a short one always wins in the long
+        run, since its weights grow faster, and is worse as soon as there is noise.
         """
         c = self.constants
         if not candidate.added and age >= c.unbend_rows:
@@ -204,7 +204,7 @@ class ModelTrials:
         return not candidate.removed and (is_lost or is_late)
 
     def _n_fine(self, added: list[BendInput]) -> int:
-        """Return how many pieces are more than curves usually have."""
+        """Return the number of pieces beyond the usual number of their curves."""
         return max(0, len(added) - self.constants.curve_pieces * len({j for j, _, _ in added}))
 
     def _bar(self, node: int, rows: float, n_failed: int) -> None:
@@ -222,9 +222,9 @@ class ModelTrials:
 
     # ------------------------------------------------------------------ what is tried
     def _other_bends(self, node: int, n_failed: int) -> Wanted | None:
-        """Return the model with finer curves, with more bends, or with fewer.
+        """Return a model with finer curves, with more bends, or with fewer.
 
-        Each time others come first; curves must have won, or failed twice, before finer ones do.
+        The order alternates; finer curves come after curves that have won or failed twice.
         """
         n_halvings = n_failed // 2
         if n_failed % 2 == 1:
@@ -250,16 +250,16 @@ class ModelTrials:
         return self.engine.memory(int(self.engine.model[node]))
 
     def _other_memory(self, node: int) -> Wanted | None:
-        """Return the same model with a short memory, or with the usual one if it is short."""
+        """Return the same model with the short memory, or the usual one if it has the short one."""
         short = self.constants.short_memory
         memory = short if self._memory(node) > short else 1.0
         return Wanted(self.bends(node), memory) if short < 1 else None
 
     def _more_bends(self, node: int, n_halvings: int) -> Wanted | None:
-        """Return the present bends with those of the most promising features, if there are any.
+        """Return the present bends and those of the most promising features, if there are any.
 
-        The first time all features that find room; after a failure the better half, and so on.
-        Room that is left goes to features of few values, for a knot at each of them.
+        First all features that there is room for; after a failure the better half, and so on.
+        The remaining room goes to features with few values, for a knot at each of them.
         """
         engine, present = self.engine, self.bends(node)
         room = min(self.max_bends, self.constants.most_bends) - len(present)
@@ -273,15 +273,15 @@ class ModelTrials:
         }
         best = self._scores(node)
         order = most_promising(edges, best, n_halvings)
-        for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that has room
+        for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that fits
             sizes = {j: min(n_pieces, len(edges[j]) - 1) for j in order}
             spare = room - sum(sizes.values())
             if spare >= 0:
                 break
         else:
             if not best[list(edges)].any():
-                return None  # who comes first is not known yet
-        for j in order:  # what has few values may be a code: any of them may count otherwise
+                return None  # the order is not known yet
+        for j in order:  # few values may be codes: the effect of each may differ
             n_more = len(edges[j]) - 1 - sizes[j]
             if len(edges[j]) < self.few_edges and n_more <= spare:
                 sizes[j] += n_more
@@ -292,9 +292,9 @@ class ModelTrials:
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _finer_curves(self, node: int, n_halvings: int) -> Wanted | None:
-        """Return the present bends with a knot at each value of features of few whole numbers.
+        """Return the present bends with a knot at each value of features with few whole numbers.
 
-        They may be codes: ids of shops, of products, of places. Quantiles of such say little.
+        These may be codes (of shops, products, places), for which quantiles mean little.
         """
         engine, present = self.engine, self.bends(node)
         finer: dict[int, list[BendInput]] = {}
@@ -310,16 +310,16 @@ class ModelTrials:
         return Wanted(present + added, self._memory(node)) if added else None
 
     def _scores(self, node: int) -> NDArray[np.float64]:
-        """Return by feature how much a bend of its line promises."""
+        """Return by feature how promising a bend of its line is."""
         best = np.zeros(self.engine.n_features)
         scores, features = self.engine.bend_scores(node)
         np.fmax.at(best, features, scores)
         return best
 
     def _fewer_bends(self, node: int) -> Wanted | None:
-        """Return the present bends without those of features that seem to earn nothing, if any.
+        """Return the present bends without those that seem useless, if there are any.
 
-        By the curvature of the loss a feature's bends should be worth a nat per parameter.
+        By the curvature of the loss, the bends of a feature should be worth a nat per parameter.
         """
         present = self.bends(node)
         model = int(self.engine.model[node])
@@ -332,7 +332,7 @@ class ModelTrials:
 
 
 def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
-    """Return the bends that are not among others: of two models one has all that the other has.
+    """Return the bends that are not among others, where one list contains the other.
 
     Examples
     --------
@@ -348,7 +348,7 @@ def without(bends: list[BendInput], others: list[BendInput]) -> list[BendInput]:
 def most_promising(
     features: Iterable[int], scores: NDArray[np.float64], n_halvings: int
 ) -> list[int]:
-    """Return features, the best first: all of them, the better half, quarter, ...
+    """Return the features, best first: all of them, the better half, quarter, ...
 
     Examples
     --------
@@ -362,10 +362,10 @@ def most_promising(
 
 
 def curve_knots(edges: Sequence[float], n_pieces: int) -> list[float]:
-    """Return the knots of a curve of so many pieces, or as many as there are, at quantiles.
+    """Return the knots, at quantiles, of a curve with up to so many pieces.
 
-    There are none where values are too few (the largest is no edge: two edges are three values), or
-    differences of them are infinite, or so small that a slope is.
+    There are none if there are too few values (the largest is no edge: two edges are three values),
+    or if a difference of values or a slope is infinite.
 
     Examples
     --------
@@ -394,9 +394,9 @@ def curve_pieces(feature: int, edges: Sequence[float], n_pieces: int) -> list[Be
 def finer_pieces(
     feature: int, edges: Sequence[float], present: Sequence[BendInput]
 ) -> list[BendInput]:
-    """Return what must be added to the pieces of a curve, so that each edge is a knot.
+    """Return the pieces that make each edge a knot of a curve, together with its present pieces.
 
-    The last part of a present piece is left out: it is what the others leave of that piece.
+    The last part of a present piece is left out: the others determine it.
 
     Examples
     --------

@@ -2,8 +2,8 @@
 
 One time step is `Tree.learn`: the kernels route the rows, sum losses and gradients and train the
 simple models (lines 1 to 17 of Algorithm 1); then the nodes that are due are decided bottom-up
-(lines 18 and 19, and the gains (4) and (5) at inner nodes). Decisions are all in this file; where a
-candidate's loss comes from is the business of `evidence`.
+(lines 18 and 19, and the gains (4) and (5) at inner nodes). All decisions are in this file;
+`evidence` provides the losses of the candidates.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Change:
-    """A change that is being made: its event to be, and the engine's count before it."""
+    """A change in progress: its event to be, and the engine's count of changes before it."""
 
     kind: type[Event]
     node: int
@@ -65,7 +65,7 @@ class Change:
 
 
 class Tree(TreeNodes):
-    """Nodes (in the engine), the decisions over them, and their history (None: not kept)."""
+    """The nodes (in the engine), the decisions about them, and their history (None: not kept)."""
 
     engine: MeasuredEngine | PaperEngine
 
@@ -93,7 +93,7 @@ class Tree(TreeNodes):
             self._watch(WATCH)
 
     def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
-        """Return what reads the rows, if what these do not hold is 0."""
+        """Return the reader of sparse rows, if absent features are zero."""
         evidence, p = self.evidence, self.parameters
         if not isinstance(evidence, MeasuredTrials) or isinstance(p, PaperParameters):
             return None
@@ -112,24 +112,24 @@ class Tree(TreeNodes):
     ) -> None:
         """Take one step with at most `step_rows` rows.
 
-        Who calls has the engine's turn: nobody looks between the sums and the decisions.
+        The caller holds the engine's lock: nobody reads the tree between sums and decisions.
         """
         self.engine.learn(X, y.astype(np.float64), w, sparse)
         if self.engine.has_due:
             self.decide()
 
     def end_call(self) -> None:
-        """Let rows to come know the recent level of the target.
+        """Show the recent level of the target to the rows to come.
 
-        Not before: within a batch the models are to learn with what they will know when they
-        predict one, and that is what came before it.
+        Not earlier: within a batch, models should learn with what they will know when they predict
+        one, and that is the level before it.
         """
         if not self.engine.has_labels:
             self.engine.show_level()
 
     @property
     def n_changes(self) -> int:
-        """How often it has changed."""
+        """How often the tree has changed."""
         return self.engine.n_changes
 
     @property
@@ -140,16 +140,16 @@ class Tree(TreeNodes):
 
     @property
     def label_rows(self) -> NDArray[np.float64] | None:
-        """Rows of each label, as far as they are remembered; None of numbers."""
+        """Discounted rows of each label; None for numbers."""
         return self.engine.class_rows(0) if self.engine.has_labels else None
 
     @property
     def step_rows(self) -> int:
-        """Rows of a batch that make one step, at most."""
+        """Most rows of a batch in one step."""
         return self.evidence.step_rows()
 
     def decide(self) -> None:
-        """Decide the link of the whole tree, or else the nodes that are due, children first."""
+        """Decide the link of the tree, or else the nodes that are due, children first."""
         engine = self.engine
         self.finish()
         if engine.link_is_due:
@@ -180,7 +180,7 @@ class Tree(TreeNodes):
             changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
             self.evidence.refresh(node, may_split=self._may_split(node))
             parent = engine.node(node).parent
-            if changed and parent >= 0 and parent not in waiting:  # its subtree is another now
+            if changed and parent >= 0 and parent not in waiting:  # its subtree has changed
                 waiting.add(parent)
                 heapq.heappush(queue, (-engine.node(parent).depth, parent))
 
@@ -192,7 +192,7 @@ class Tree(TreeNodes):
             key=lambda c: (-c.gain, c.feature, c.threshold),
         )
         if not ranked or ranked[0].gain < threshold or threshold == math.inf:
-            return False  # infinite: it may not be split, whatever the gain
+            return False  # infinite: it must not be split
         best = ranked[0]
         self._make(
             Split,
@@ -211,7 +211,7 @@ class Tree(TreeNodes):
     def _decide_inner(self, node: int) -> bool:
         """Prune by (5) or replace by (4), whichever exceeds its threshold by more (Property 2).
 
-        A tie makes a leaf, the smaller tree.
+        A tie gives the smaller tree, a leaf.
         """
         own = self.engine.node(node)
         ranked = sorted(
@@ -230,7 +230,7 @@ class Tree(TreeNodes):
         return True
 
     def _decide_model(self, node: int) -> None:
-        """Let the model on trial take over if its gain reaches its threshold."""
+        """Adopt the model on trial if its gain reaches its threshold."""
         models = self.evidence.models
         best = None if models is None else models.ahead(node)
         if models is None or best is None or best.gain < best.threshold:
@@ -251,14 +251,14 @@ class Tree(TreeNodes):
         )
 
     def changed_curves(self, node: int, model: ModelCandidate) -> tuple[Curve, ...]:
-        """Return the curves that another model has, or has not: with all of their knots."""
+        """Return the curves that another model adds or lacks, with all their knots."""
         models = self.evidence.models
         present = [] if models is None else models.bends(node)
         changed = {feature for feature, _, _ in model.added or model.removed}
         return self.curves(bend for bend in (*present, *model.added) if bend[0] in changed)
 
     def curves(self, bends: Iterable[BendInput]) -> tuple[Curve, ...]:
-        """Return the curves that bends make, in the user's names."""
+        """Return the curves of some bends, with the user's feature names."""
         names = self.encoder.display_names if hasattr(self, "encoder") else None
         return tuple(
             Curve(names[j] if names else f"x{j}", tuple(knots))
@@ -266,7 +266,7 @@ class Tree(TreeNodes):
         )
 
     def _may_replace(self, candidate: Candidate, split_level: float) -> bool:
-        """Tell whether a candidate may take the place of a split: it must pass as one, too."""
+        """Tell whether a candidate may replace a split: it must also pass as a new split."""
         is_proved = not self.evidence.splits_prove_replacements or candidate.gain >= split_level
         return candidate.is_ready and is_proved
 
@@ -302,11 +302,11 @@ class Tree(TreeNodes):
         )
 
     def entrants(self, node: int) -> list[Entrant]:
-        """Return the best candidates of a node with the gains that count there, best first."""
+        """Return the best candidates of a node, best first, with the gains that count there."""
         own = self.engine.node(node)
         present = () if own.is_leaf else own.condition[:2]
         entrants = [
-            Entrant(*c[1:5], self._standing(c, own.is_leaf))  # the condition, and what counts here
+            Entrant(*c[1:5], self._standing(c, own.is_leaf))  # condition and gain
             for c in self.evidence.candidates(node)
             if c.is_ready and (c.feature, c.threshold) != present
         ]
@@ -320,13 +320,13 @@ class Tree(TreeNodes):
         return candidate.replacement_gain
 
     def expect_classes(self, labels: Sequence[Hashable]) -> None:
-        """Make ready for labels to come: the noise floor is for two, and goes with the third."""
+        """Prepare for new labels: the noise floor is for two, and ends with the third."""
         link = self.evidence.link() if len(labels) > 2 else None
         if link is not None and link.has_floor:
             self._change_link(third_label=labels[2])
 
     def _change_link(self, third_label: Hashable = None) -> None:
-        """Start again from the challenger, which allows for random labels, or no longer does."""
+        """Restart from the challenger, with a noise floor if the tree has none, or without."""
         link = self.evidence.link()
         assert link is not None
         is_forced = third_label is not None
@@ -334,7 +334,7 @@ class Tree(TreeNodes):
             LinkChange,
             0,
             self.evidence.change_link,
-            is_early=is_forced,  # a label is made room for before the step that brings it
+            is_early=is_forced,  # before the step that brings the label
             gain=math.nan if is_forced else link.gain,
             threshold=math.nan if is_forced else self.evidence.levels(1).link,
             loss_before=link.tree_loss,
@@ -351,7 +351,7 @@ class Tree(TreeNodes):
         return engine.n_nodes + 2 <= p.max_nodes and engine.node(node).depth < p.max_depth
 
     def _set_levels(self) -> None:
-        """Tell the kernels what each node's gains must reach to be reported."""
+        """Give the kernels the thresholds above which they report a node as due."""
         for node, n_leaves in self.leaves_below().items():
             levels = self.evidence.levels(n_leaves, node)
             is_blocked = n_leaves == 1 and not self._may_split(node)
@@ -369,18 +369,18 @@ class Tree(TreeNodes):
                 self.evidence.set_link_level(levels.link)
 
     def leaf_bytes(self, size: SchemaSize) -> int:
-        """Return the bytes of a tree of one leaf."""
+        """Return the memory of a tree with one leaf, in bytes."""
         p = self.parameters
         return self.evidence.leaf_bytes(size, may_split=p.max_nodes > 2 and p.max_depth > 0)
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of all that was learnt."""
+        """Return a copy of everything learnt."""
         self.finish()
         return {"arrays": self.engine.arrays(), "history": copy.copy(self.history)}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
-        """Take over the knowledge of another tree with the same parameters, if it is sound."""
+        """Adopt the knowledge of another tree with the same parameters, if it is valid."""
         self.engine.restore(knowledge["arrays"])
         self.check(knowledge["history"])
         self._set_levels()
@@ -388,7 +388,7 @@ class Tree(TreeNodes):
             self._keep(knowledge["history"])
 
     def check(self, history: History | None) -> None:
-        """Raise unless the tree keeps to its parameters, and a history is that of the tree."""
+        """Raise unless the tree respects its parameters and the history fits the tree."""
         self.check_depth(self.parameters.max_depth)
         check_history(history, self.engine, is_kept=self.parameters.keep_history)
 
@@ -411,8 +411,8 @@ class Tree(TreeNodes):
 
     @property
     def _sampler(self) -> Sampler:
-        # Not kept: it would hold the tree that holds it, and a model that nobody needs any more
-        # would stay until Python's collector comes.
+        # Not kept: the reference cycle would keep an unused model alive until the garbage
+        # collector runs.
         return Sampler(self.engine, self.evidence.window, self.entrants)
 
     def _sample(self) -> None:
@@ -421,10 +421,10 @@ class Tree(TreeNodes):
         self.engine.wake_at = self.history.next_row
 
     def _tell_drift(self) -> None:
-        """Write down an alarm, and begin to watch again."""
+        """Record an alarm, and restart the detector."""
         assert self.history is not None
         told = self.history.drifts
-        if not told or told[-1].n_rows <= self.engine.watched_since:  # not when it was interrupted
+        if not told or told[-1].n_rows <= self.engine.watched_since:  # not told before an interrupt
             self.history.add_drift(describe_drift(self, WATCH))
         self.engine.restart_watch()
 
@@ -442,10 +442,10 @@ class Tree(TreeNodes):
         return RunnerUp(self._condition_of(ranked[0]), float(getattr(ranked[0], gain)))
 
     # ------------------------------------------------------------------ changes
-    # The tree lies in the engine, its history in Python, and an exception (Ctrl-C, no memory) may
-    # come between any two lines. So what is going to be written is noted first, the engine changes
-    # in one call that works or does nothing, and `finish` does the rest: now, or, if it was
-    # interrupted, before the tree is next looked at or learns.
+    # The tree is in the engine, its history in Python, and an exception (Ctrl-C, out of memory) may
+    # come between any two lines. So the change is noted first, the engine changes in one call that
+    # succeeds or does nothing, and `finish` does the rest: at once or, after an interrupt, before
+    # the tree is next read or learns.
     def _make(
         self,
         kind: type[Event],
@@ -455,7 +455,7 @@ class Tree(TreeNodes):
         is_early: bool = False,
         **figures: object,
     ) -> None:
-        """Change the tree, and write the change into the history."""
+        """Change the tree, and record the change in the history."""
         engine = self.engine
         if self.history is not None:
             figures |= {
@@ -470,12 +470,12 @@ class Tree(TreeNodes):
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is nothing to finish."""
+        """Whether no change is left unrecorded."""
         engine = self.engine
         return engine.n_changes + engine.n_growths == engine.n_told
 
     def finish(self) -> None:
-        """Write down a change of the tree, and set the thresholds after one of tree or schema."""
+        """Record a change of the tree; update thresholds after one of the tree or the schema."""
         engine = self.engine
         if self.is_finished:
             return
