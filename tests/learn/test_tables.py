@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 
 pandas = pytest.importorskip("pandas")
 
@@ -97,3 +97,93 @@ def test_names_may_be_numbers():
     assert not hasattr(ours, "feature_names_in_")
     theirs = DynamicModelTreeClassifier().partial_fit(pandas.DataFrame(numbered), y)
     np.testing.assert_array_equal(ours.predict_proba(numbered), theirs.predict_proba(numbered))
+
+
+# ---------------------------------------------------------------------- without all checks
+def quick_rows():
+    rng = np.random.default_rng(1)
+    X = pandas.DataFrame(rng.normal(size=(600, 3)), columns=["age", "size", "price"])
+    return X, np.where(X["age"] + X["size"] > 0, "yes", "no")
+
+
+KINDS = {
+    "float64": lambda X: X,
+    "float32": lambda X: X.astype(np.float32),
+    "integers": lambda X: (100 * X).astype(np.int64),
+    "mixed": lambda X: X.assign(size=(100 * X["size"]).astype(np.int32)),
+    "nullable": lambda X: X.astype("Float64"),
+    "with gaps": lambda X: X.mask(X > 1.5),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("as_labels", [np.asarray, pandas.Series, list, lambda y: y.astype(object)])
+def test_known_frames_are_learnt_as_dicts_of_columns_are(kind, as_labels):
+    X, y = quick_rows()
+    X = KINDS[kind](X)
+    pieces = [slice(start, start + 25) for start in range(0, len(X), 25)]
+    quick, checked = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    for piece in pieces:
+        labels = as_labels(y[piece])
+        quick.partial_fit(X[piece], labels)
+        checked.partial_fit(X[piece].to_dict("list"), labels)
+    np.testing.assert_array_equal(quick.predict_proba(X), checked.predict_proba(X.to_dict("list")))
+    assert list(quick.events_) == list(checked.events_)
+
+
+def test_a_known_frame_is_not_checked_again(monkeypatch):
+    X, y = quick_rows()
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    monkeypatch.setattr("driftree.learn.estimator.check_rows", None)
+    model.partial_fit(X, y)
+    model.partial_fit(X, pandas.Series(y))
+    assert len(model.predict(X)) == len(X)
+
+
+def test_a_known_frame_is_learnt_by_name_without_checks(monkeypatch):
+    X, y = quick_rows()
+    model = DynamicModelTreeClassifier()
+    model.learn_many(X, y)
+    monkeypatch.setattr("driftree.learn.estimator.read_rows", None)
+    model.learn_many(X, pandas.Series(y))
+    assert model._tree.engine.n_rows == 2 * len(X)
+
+
+def test_a_regressor_takes_known_frames_at_once(monkeypatch):
+    X, _ = quick_rows()
+    model = DynamicModelTreeRegressor().partial_fit(X, X["age"])
+    monkeypatch.setattr("driftree.learn.estimator.check_rows", None)
+    model.partial_fit(X, X["size"])
+    assert len(model.predict(X)) == len(X)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda X: X[["size", "age", "price"]], "order"),
+        (lambda X: X.rename(columns={"age": "years"}), "Feature names unseen"),
+        (lambda X: X.assign(more=1.0), "has 4 features"),
+        (lambda X: X.mask(X > 1.5, np.inf), "infinit"),
+    ],
+)
+def test_other_frames_are_checked(change, message):
+    X, y = quick_rows()
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    other = change(X)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(other, y[: len(other)])
+    with pytest.raises(ValueError, match=message):
+        model.predict(other)
+
+
+@pytest.mark.parametrize("label", ["maybe", None, float("nan"), ["yes"]])
+def test_new_and_missing_labels_are_checked(label):
+    X, y = quick_rows()
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    y = y.astype(object)
+    y[7] = label
+    if label == "maybe":
+        assert model.partial_fit(X, y).classes_.tolist() == ["no", "yes", "maybe"]
+        return
+    with pytest.raises((ValueError, TypeError), match=r"row 7|label"):
+        model.partial_fit(X, y)

@@ -15,7 +15,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, all_finite
 from driftree.learn.columns import ColumnReader, level_names, start_matrix
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import SparseMatrix, array_names
+from driftree.learn.tables import SparseMatrix, array_names, numbers_of
 from driftree.learn.times import split_row, whole_names
 from driftree.learn.validation import InputWarning, plain
 from driftree.learn.words import distinct_texts, list_names
@@ -182,22 +182,38 @@ class Encoder:
                 stacklevel=5,
             )
 
-    def ready(self, X: NDArray[np.float64], *, learning: bool) -> NDArray[np.float64] | None:
-        """Return the matrix of an array with known, numeric columns, else None."""
+    @property
+    def row_names(self) -> list[Hashable]:
+        """Names of the features of rows, by index."""
+        return self.feature_names[len(level_names(self.engine)) :]
+
+    @property
+    def only_numbers(self) -> bool:
+        """Whether all features are numeric, and none is sparse."""
+        return self.sparse is None and self.known.is_numeric
+
+    def ready(
+        self, X: Any, names: Sequence[Hashable] | None, *, learning: bool
+    ) -> NDArray[np.float64] | None:
+        """Return the matrix of rows in which nothing is new, missing or text; otherwise None.
+
+        `X` is an array, or with `names` a pandas frame that must have just these columns.
+        """
         known, n_levels = self.known, len(level_names(self.engine))
-        is_ready = (
-            self.sparse is None
-            and known.array_begin == n_levels
-            and known.is_numeric
-            and X.shape[1] == len(known.names) - n_levels
-            and X.flags.c_contiguous
-            and X.flags.aligned
-            and all_finite(X, self.engine.n_threads)
-        )
-        if not is_ready or n_levels == 0:
-            return X if is_ready else None
-        matrix = start_matrix(self.engine, len(X), learning=learning)
-        matrix[:, n_levels:] = X
+        if not self.only_numbers:
+            return None
+        if names is None:
+            n_features = len(known.names) - n_levels
+            is_known = known.array_begin == n_levels and X.shape[1] == n_features
+        else:
+            is_known = names == self.row_names
+        numbers = numbers_of(X, names) if is_known else None
+        if numbers is None or not all_finite(numbers, self.engine.n_threads):
+            return None
+        if n_levels == 0:
+            return numbers
+        matrix = start_matrix(self.engine, len(numbers), learning=learning)
+        matrix[:, n_levels:] = numbers
         return matrix
 
     def _own_names(self, X: Table) -> Sequence[Hashable]:

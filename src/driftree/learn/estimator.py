@@ -210,6 +210,8 @@ class StreamEstimator(LearntState):
             Weight 2 is the row twice, weight 0 is no row.
         """
         with self._learning():
+            if w is None and self._learn_ready(X, y, by_name=True):
+                return
             self._learn(self._read(X, y, w, by_name=True))
 
     # ------------------------------------------------------------------ first, read
@@ -385,36 +387,35 @@ class StreamEstimator(LearntState):
                 self.__setstate__(learnt)
             raise
 
-    # ------------------------------------------------------------------ known arrays
+    # ------------------------------------------------------------------ without all checks
     def _ready(
         self, X: Any, tree: LearningTree | None, *, learning: bool = False
     ) -> NDArray[np.float64] | None:
-        """Return the matrix of a float64 array with the usual number of columns, else None."""
+        """Return the matrix of an array or a pandas frame with the usual columns, else None."""
         known = self.__dict__
-        is_plain = (
-            type(X) is np.ndarray
-            and X.dtype == np.float64
-            and X.ndim == 2
-            and len(X) > 0
-            and known.get("n_features_in_") == X.shape[1]
-            and "feature_names_in_" not in known
-        )
-        return tree.encoder.ready(X, learning=learning) if is_plain and tree is not None else None
+        if tree is None or "n_features_in_" not in known:
+            return None
+        if "feature_names_in_" in known:
+            return tree.encoder.ready(X, known["feature_names_in_"].tolist(), learning=learning)
+        is_array = type(X) is np.ndarray and X.ndim == 2 and X.shape[1] == known["n_features_in_"]
+        return tree.encoder.ready(X, None, learning=learning) if is_array else None
 
-    def _learn_ready(self, X: Any, y: Any) -> bool:
-        """Learn arrays without anything new and return True; otherwise do nothing."""
+    def _learn_ready(self, X: Any, y: Any, *, by_name: bool = False) -> bool:
+        """Learn rows in which nothing is new and return True; otherwise do nothing."""
         tree = self._manned_tree
-        if tree is not None and tree.target.imbalance is not None:
+        if tree is None or tree.target.imbalance is not None or not tree.encoder.only_numbers:
             return False
-        matrix = self._ready(X, tree, learning=True)
+        if by_name:
+            matrix = tree.encoder.ready(X, tree.encoder.row_names, learning=True)
+        else:
+            matrix = self._ready(X, tree, learning=True)
         if matrix is None:
             return False
-        assert tree is not None
-        codes = tree.target.known_codes(y, len(X))
+        codes = tree.target.known_codes(y, len(matrix))
         if codes is None:
             return False
-        with self._whole(tree, len(X), News()):
-            self._take_steps(tree, matrix, codes, np.ones(len(X)))
+        with self._whole(tree, len(matrix), News()):
+            self._take_steps(tree, matrix, codes, np.ones(len(matrix)))
         return True
 
     # ------------------------------------------------------------------ rows to leaves

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers as numbers_abc
+import sys
 from collections.abc import Mapping, Set
 from statistics import NormalDist
 from types import MappingProxyType
@@ -203,9 +204,20 @@ class Labels:
         return Answers(lookup[places], new)
 
     def known_codes(self, y: Any, n_rows: int) -> NDArray[np.int32] | None:
-        """Return the codes of an array of small integers, all known; otherwise None."""
-        is_plain = type(y) is np.ndarray and y.dtype == np.int64 and y.shape == (n_rows,)
-        return self.row_face.codes(y) if is_plain and y.flags.c_contiguous else None
+        """Return the codes of known labels, small integers or text; otherwise None."""
+        labels = plain_column(y, n_rows)
+        if labels is None:
+            return None
+        if labels.dtype == np.int64:
+            return self.row_face.codes(np.ascontiguousarray(labels))
+        if labels.dtype.kind not in "UO":
+            return None
+        known = self.labels
+        try:
+            codes = [known.get(label) for label in labels.tolist()]
+        except TypeError:  # not hashable
+            return None
+        return None if None in codes else np.array(codes, dtype=np.int32)
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
@@ -320,11 +332,13 @@ class Numbers:
         return Answers(numbers)
 
     def known_codes(self, y: Any, n_rows: int) -> NDArray[np.float64] | None:
-        """Return an array of numbers that needs no checks; otherwise None."""
-        is_plain = type(y) is np.ndarray and y.dtype == np.float64 and y.shape == (n_rows,)
-        if not is_plain or not bool((np.abs(y) <= LARGEST_NUMBER).all()):
+        """Return numbers in the allowed range; otherwise None."""
+        numbers = plain_column(y, n_rows)
+        if numbers is None or numbers.dtype != np.float64:
             return None
-        return None if self.engine.has_log_link and bool((y < 0).any()) else y
+        if not bool((np.abs(numbers) <= LARGEST_NUMBER).all()):
+            return None
+        return None if self.engine.has_log_link and bool((numbers < 0).any()) else numbers
 
     def knowledge(self) -> dict[str, Any]:
         """Return the state for `growth.restore`, without labels."""
@@ -431,6 +445,14 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
     return np.array(
         [math.nan if is_missing(number) else number for number in array], dtype=np.float64
     )
+
+
+def plain_column(y: Any, n_rows: int) -> NDArray[Any] | None:
+    """Return an array, or a pandas series as one, if it has so many values; otherwise None."""
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and type(y) is pandas.Series:
+        y = y.to_numpy()
+    return y if type(y) is np.ndarray and y.shape == (n_rows,) else None
 
 
 # ---------------------------------------------------------------------- checking labels
