@@ -1,12 +1,12 @@
-// Asked: a loss that Python has, as functions of whole arrays. Where other losses compute, this one is asked; what else a loss
-// has is that of the Gaussian, or with a log link that of Poisson.
+// Asked: a custom loss in Python, as functions of whole arrays. It calls them where other losses compute; everything else is
+// as with the Gaussian, or with a log link as with Poisson.
 #pragma once
 #include "gaussian.hpp"
 #include "poisson.hpp"
 
 namespace driftree {
 
-// Whoever answers (python_loss.hpp). All is without the target's unit, and losses without theirs.
+// Interface to the Python functions (python_loss.hpp). Targets, predictors and losses are scaled, without units.
 struct AskedLoss {
     struct Columns {  // [n]
         double *predictor, *target;
@@ -14,8 +14,8 @@ struct AskedLoss {
         Columns from(int i) const { return {predictor + i, target + i, loss + i, slope + i, curvature + i, spread + i}; }
     };
     virtual Columns room(int n) = 0;
-    virtual void ask(int n) = 0;                // fills the last four columns, or throws
-    virtual double variance_power() const = 0;  // of the mean, with a log link: 1 for counts, 2 for amounts
+    virtual void ask(int n) = 0;                // fills the last four columns or throws
+    virtual double variance_power() const = 0;  // with a log link, power of the mean: 1 for counts, 2 for amounts
 
 protected:
     ~AskedLoss() = default;
@@ -33,7 +33,7 @@ struct AskedLike {
 
     struct Lanes : SpreadLanes {
         AskedLoss* asked = nullptr;
-        int n = 0;  // lanes that have been set
+        int n = 0;  // lanes in use
 
         void set_state(int lane, const LossState& state) {
             SpreadLanes::set_state(lane, state);

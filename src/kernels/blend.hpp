@@ -1,4 +1,4 @@
-// Blend: our simple model. Adagrad and online Newton learn the same rows, and their predictors are blended.
+// Blend: our simple model. Adagrad and online Newton learn the same rows; the prediction is a blend of both.
 #pragma once
 #include <cmath>
 #include <type_traits>
@@ -10,17 +10,17 @@ namespace driftree {
 namespace {
 
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
-constexpr long kTogetherBytes = 16384;            // of matrices that are worked on in one step,
-constexpr long kFollowingBytes = 262144;          // and one row after the other
-constexpr int kRowsByHalf = 4;  // of a lesson: with fewer, the lower half of Newton's matrix is not worth leaving out
+constexpr long kTogetherBytes = 16384;            // most bytes of matrices learnt together in one step
+constexpr long kFollowingBytes = 262144;          // the same, row by row
+constexpr int kRowsByHalf = 4;  // fewest rows of a lesson for which skipping the lower half of Newton's matrix pays
 
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
     for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
 }
 
 // ---------------------------------------------------------------- sparse inputs
-// They have the same two learners: Adagrad, and Newton with a diagonal only. Whoever has none is to pay nothing, so they are
-// out of line.
+// They have the same two learners: Adagrad, and Newton with a diagonal matrix. These functions are not inlined, so that
+// models without sparse inputs pay nothing.
 enum SparseNumber { kSparseVariance, kSparseAdagrad, kSparseSquares, kSparseNewton };
 
 inline double sparse_sum(const SparseLesson& sparse, int row, int number) {
@@ -87,7 +87,7 @@ inline void newton_vectors(const SparseLesson& sparse, int row, double step, dou
         at(sparse.numbers + c) = choose(left < variance, left, variance);
     }
 }
-// As newton_row: `step` and `shrink` are the residual's and the curvature's share of it, over q.
+// Like newton_row: `step` and `shrink` are the weight and the curvature, divided by q.
 [[gnu::noinline]] inline void newton_sparse(const SparseLesson& sparse, int row, double step, double shrink, double fade,
                                             double variance, int outputs, const double* residual) {
     if (sparse.line) return newton_vectors(sparse, row, step, shrink, fade, variance, outputs, residual);
@@ -100,10 +100,10 @@ inline void newton_vectors(const SparseLesson& sparse, int row, double step, dou
     }
 }
 
-// A model's memory for one row. After the forward pass it holds what both learners said of the first row, which is what
-// they still think when they begin to learn it.
+// A model's memory for one row. After the forward pass it has the residuals of both learners for the first row, which are
+// still valid when they start to learn it.
 struct Scratch {
-    double *product, *square;  // Newton's: A x of this row; what the row before has yet to take from A
+    double *product, *square;  // Newton: A x for this row; what must still be subtracted from A for the row before
     double *adagrad, *newton, *blend, *said, *curvature;  // residuals of the learners; predictors; Newton's curvature
     explicit Scratch(const Lesson& lesson) : Scratch(lesson.shape, lesson) {}
     Scratch(const Shape& s, const Lesson& lesson)
@@ -112,8 +112,8 @@ struct Scratch {
           curvature(said + padded(s.outputs)) {}
 };
 
-// ---------------------------------------------------------------- what the models say before they learn
-// Up to eight rows, of one model or of several: what each has yet to write, and where.
+// ---------------------------------------------------------------- predictions before learning
+// Up to eight rows, of one or several models, with the places for their results.
 struct Lanes {
     int n = 0;
     const Lesson* lesson[kLanes];
@@ -131,7 +131,7 @@ struct Lanes {
     }
 };
 
-// Newton's share in the blend; Adagrad has the rest.
+// Newton's share of the blend; the rest is Adagrad's.
 inline Vector newton_share(const Vector& preference) {
     const Mask is_negative = preference < 0.0;
     const Vector e = exp_negative(choose(is_negative, preference, -preference));
@@ -228,8 +228,7 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
                 square += p * said * said;
             }
             lesson->before.signal[i].pull = pull;
-            lesson->before.signal[i].grip =
-                square > mean * mean ? square - mean * mean : 0.0;  // a variance, but for rounding
+            lesson->before.signal[i].grip = square > mean * mean ? square - mean * mean : 0.0;  // a variance, up to rounding
             lanes.add(*lesson, i);
             if (lanes.n == kLanes) finish();
         }
@@ -237,7 +236,7 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
     if (lanes.n > 0) finish();
 }
 
-// The same of a loss that Python has, which is asked once for all rows of all models.
+// The same for a custom loss, whose functions are called once for all rows of all models.
 template <class Loss>
 void forward_asked(const Rows& rows, const Lesson* lessons, int n) {
     int n_rows = 0;
@@ -294,9 +293,9 @@ void blend_forward(const Rows& rows, const Lesson* lessons, int n) {
     }
 }
 
-// ---------------------------------------------------------------- one row each of several models
-// Up to eight models of any shape learn side by side, each its own i-th row: while one waits for its exponential the
-// others compute.
+// ---------------------------------------------------------------- one row of each of several models
+// Up to eight models of any shape learn side by side, each its own i-th row: while one waits for its exponential, the others
+// compute.
 template <class Loss>
 struct Group {
     Rows rows;
@@ -316,7 +315,7 @@ struct Group {
     const Shape& shape(int l) const { return lessons[l]->shape; }
     Scratch scratch(int l) const { return Scratch(*lessons[l]); }
 
-    // Calls each(i) for all i that have an i-th row; models that have no more rows leave the group.
+    // Calls each(i) for every i up to the longest lesson; models without an i-th row leave the group.
     template <class Each>
     void for_rows(Each&& each) {
         const int all_models = n;
@@ -326,7 +325,7 @@ struct Group {
         }
         n = all_models;
     }
-    // Residuals and curvatures of the i-th rows, by the weights of one of the two learners.
+    // Residuals and curvatures of the i-th rows, with the weights of one of the two learners.
     template <double* BlendParts::* weights_of, double* Scratch::* residual_of>
     void ask(int i) {
         constexpr SparseNumber kSparse = residual_of == &Scratch::newton ? kSparseNewton : kSparseAdagrad;
@@ -384,7 +383,7 @@ inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& l
     }
 }
 
-// Sparse inputs learn in the first pass only: where a row is most of what is known of an input, three are too many.
+// Sparse inputs learn in the first pass only: for an input with few rows, three passes over each are too many.
 template <bool is_first, class Loss>
 void adagrad_pass(Group<Loss>& group, bool knows_first, double step, double sparse_step) {
     group.for_rows([&](int i) {
@@ -407,7 +406,7 @@ void reset_matrix(const Shape& s, double* matrix, BlendState& state, double vari
     state.trace = variance * s.columns;
 }
 
-// Multiplies the scale into the matrix, so that neither overflows in a long life.
+// Multiplies the matrix by the scale, so that neither overflows in a long stream.
 void fold_scale(const Shape& s, double* matrix, BlendState& state) {
     const double scale = state.scale;
     state.scale = 1.0;
@@ -419,8 +418,9 @@ void fold_scale(const Shape& s, double* matrix, BlendState& state) {
     }
 }
 
-// Forgetting makes A grow where no rows inform it (columns that stay zero). When A as a whole is twice what it was at
-// the start, no input may stay less certain than it was then. Line and column shrink together, which keeps A symmetric and positive definite.
+// Forgetting makes A grow where no rows inform it (columns that stay zero). When the trace of A has reached twice its first
+// value, each variance is limited to its first value. Row and column shrink together, which keeps A symmetric and positive
+// definite.
 void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double variance) {
     fold_scale(s, matrix, state);
     for (int r = 0; r < s.columns; r++) {
@@ -438,8 +438,8 @@ void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double va
     }
 }
 
-// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which registers can hold. Who
-// works on a matrix takes the shape by value: for all the compiler knows, each number that is written might be part of it.
+// Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which fit into registers.
+// Functions that write to a matrix take the shape by value: otherwise, for the compiler, any write might change it.
 template <int Most, class Each>
 inline void for_parts(Shape s, Each&& each) {
     int c = 0;
@@ -452,7 +452,7 @@ inline void for_parts(Shape s, Each&& each) {
         if (c + (Most - 3) * kLanes == s.stride) each(std::integral_constant<int, Most - 3>(), c);
 }
 
-// product = matrix . z, as a sum of the matrix's lines (it is symmetric).
+// product = matrix . z, as a sum of rows of the matrix, which is symmetric.
 inline void times(Shape s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
                   double* product) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
@@ -477,9 +477,9 @@ inline void subtract_square(Shape s, double* matrix, const double* v) {
     });
 }
 
-// matrix -= v v', then product = matrix . z, while the lines are in registers: the same bits as one after the other.
+// matrix -= v v', then product = matrix . z while the lines are in registers: the same bits as one after the other.
 inline void subtract_square_and_times(Shape s, double* matrix, const double* v, const double* z, double* product) {
-    constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // twice as many numbers as above are kept
+    constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // keeps twice as many numbers as above
     for_parts<kMost>(s, [&](auto n_vectors, int c) {
         Vector own[n_vectors], sum[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = all(0.0);
@@ -495,8 +495,8 @@ inline void subtract_square_and_times(Shape s, double* matrix, const double* v, 
     });
 }
 
-// The same on the upper half of a large matrix only, which halves what is to be fetched and put back: eight lines at a time, from
-// their diagonal on. What is right of the diagonal counts down its column and, as its mirror image, across its line.
+// The same on the upper half of a large matrix, which halves the memory traffic: eight lines at a time, from their diagonal
+// on. A number right of the diagonal is added down its column and, as its mirror image, across its line.
 DRIFTREE_INLINE Part& part_at(double* p) { return *reinterpret_cast<Part*>(p); }
 DRIFTREE_INLINE const Part& part_at(const double* p) { return *reinterpret_cast<const Part*>(p); }
 inline void subtract_square_and_times_upper(Shape s, double* matrix, const double* v, const double* z, double* product) {
@@ -529,7 +529,7 @@ inline void subtract_square_and_times_upper(Shape s, double* matrix, const doubl
         }
     }
 }
-// matrix -= v v', and the lower half is again what the upper one is.
+// matrix -= v v', then copies the upper half to the lower half.
 void subtract_square_and_mirror(Shape s, double* matrix, const double* v, double* room) {
     subtract_square_and_times_upper(s, matrix, v, v, room);
     for (int r = kLanes; r < s.stride; r += kLanes)
@@ -550,8 +550,8 @@ inline void subtract_waiting(const Shape& s, double* matrix, const Scratch& scra
 }
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
-// with A = scale * matrix. What is to be subtracted waits in `scratch.square`: the next row of the model, which reads
-// all of the matrix anyway, does it on the way. `by_half`: as long as something waits, only the upper half is right.
+// with A = scale * matrix. The subtraction is deferred, in `scratch.square`, to the model's next row, which reads the whole
+// matrix anyway. `by_half`: while a subtraction is deferred, only the upper half is valid.
 inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double keep,
                        double curvature_share, double variance, const Scratch& scratch, bool by_half, bool& waits) {
     BlendState& state = *model.state;
@@ -571,7 +571,7 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
         times(s, matrix, z, active, n_active, u);
     }
     double leverage = dot(z, u, s.stride);
-    if (!(leverage >= 0.0 && leverage < 1e300)) {  // rounding has cost A its positive definiteness
+    if (!(leverage >= 0.0 && leverage < 1e300)) {  // A is no longer positive definite, by rounding
         reset_matrix(s, matrix, state, variance);
         times(s, matrix, z, active, n_active, u);
         leverage = dot(z, u, s.stride);
@@ -601,7 +601,7 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
 
-// Which matrices of a group are worked on by half, and from which something is yet to be subtracted.
+// For the matrices of a group: whether only the upper half is computed, and whether a subtraction is deferred.
 struct Matrices {
     bool by_half[kLanes] = {}, waits[kLanes] = {};
 };
@@ -623,14 +623,14 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
                        rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
     });
 }
-// All rows of a step, for models whose matrices are worked on together.
+// All rows of a step, for models whose matrices are learnt together.
 template <class Loss>
 void newton_step(Group<Loss>& group, const BlendRates& rates, bool knows_first, bool halves_matrix) {
     Matrices matrices;
     for (int l = 0; l < group.n; l++) {
         matrices.by_half[l] = matrices.waits[l] = halves_matrix && group.lessons[l]->visit.n >= kRowsByHalf;
         for (int c = 0; matrices.by_half[l] && c < group.shape(l).stride; c++)
-            group.scratch(l).square[c] = 0.0;  // nothing yet
+            group.scratch(l).square[c] = 0.0;  // nothing to subtract yet
     }
     newton_pass(group, rates, knows_first, matrices);
     for (int l = 0; l < group.n; l++)
@@ -639,13 +639,12 @@ void newton_step(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
 }
 
 // ---------------------------------------------------------------- the blend
-// What a row would have cost had the blend been as sure as its learners are, at least: beyond even odds a loss is about
-// what was said against the label.
+// Lower bound of a row's loss at a sureness of 1: beyond even odds, the loss is about linear in the predictors.
 inline double full_loss(double loss, double sureness) {
     return loss > kEvenOdds ? loss + (1.0 / sureness - 1.0) * (loss - kEvenOdds) : loss;
 }
 
-// Also how often the model is wrong lately; returns the most that a row would have cost.
+// Updates the preference and the share of wrong rows; returns a lower bound of the largest loss at a sureness of 1.
 template <class Loss>
 double learn_preference(const Rows& rows, const Lesson& lesson) {
     BlendState& state = *lesson.model.blend;
@@ -656,7 +655,7 @@ double learn_preference(const Rows& rows, const Lesson& lesson) {
         const double fade = is_whole ? kKeptPreference : std::pow(kKeptPreference, weight);
         const double keep = is_whole ? kKeptWrong : std::pow(kKeptWrong, weight);
         double advantage = lesson.before.signal[i].advantage;
-        if constexpr (!Loss::kHasLabels)  // a number may be off by any amount
+        if constexpr (!Loss::kHasLabels)  // the error of a number is unbounded
             advantage = advantage > 1.0 ? 1.0 : (advantage < -1.0 ? -1.0 : advantage);
         const double d = fade * state.preference + weight * advantage;
         state.preference = d > 8.0 ? 8.0 : (d < -8.0 ? -8.0 : d);
@@ -666,12 +665,12 @@ double learn_preference(const Rows& rows, const Lesson& lesson) {
     return full_loss(most, state.sureness);
 }
 
-// One Newton step for all rows of the lesson. Learners that know few rows say more than they know; their blend learns by
-// how much. It changes no decision between labels, but what they cost.
-// What has faded after so many rows is mostly what it was for the lesson before.
+// The last fade: it depends on the number of rows only, which is mostly that of the lesson before.
 struct SurenessFade {
     double rows = 0.0, keep = 1.0;
 };
+// One Newton step on the sureness for all rows of the lesson. Learners with few rows are overconfident; the blend learns by
+// how much. This changes losses, but no decision between labels.
 inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window, SurenessFade& fade) {
     BlendState& state = *lesson.model.blend;
     double pull = 0.0, grip = 0.0, n = 0.0;
@@ -689,10 +688,9 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
     state.sureness = sureness > 1.0 ? 1.0 : (sureness < 0.01 ? 0.01 : sureness);
 }
 
-// Without noise weights grow as long as rows come, and other labels would first have to undo all of that. A model that is
-// mostly wrong, and was too sure of it, becomes less sure of everything, as if it had learnt less: Adagrad's weights grow
-// like the root of its squares. One factor for all weights changes no decision. Labels that are wrong now and then are
-// left to the floor.
+// Without noise, weights grow for as long as rows come, and after a change all of that would have to be undone first. A
+// model that is mostly wrong and overconfident scales all weights down, as if it had learnt less: Adagrad's weights grow
+// like the root of its squares. One common factor changes no decision. Occasional wrong labels are left to the floor.
 void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
     const Shape& s = lesson.shape;
     const BlendParts model(s, lesson.model);
@@ -715,12 +713,12 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
             for (int c = 1; c < sparse.width; c++)
                 sparse.number(cell, c) *= (c - 1) % 3 + 1 == kSparseSquares ? factor * factor : factor;
     }
-    const double sureness = model.state->sureness / factor;  // what it doubted in its weights is no longer in them
+    const double sureness = model.state->sureness / factor;  // the smaller weights replace a part of it
     model.state->sureness = sureness < 1.0 ? sureness : 1.0;
 }
 
-// Where slopes are bounded, a model that has become wrong could not get away: rows say no more than before, and Newton trusts
-// those of the time when errors were small. How well weights are known is in proportion to the spread, so it follows that.
+// With bounded slopes a model that has become wrong would adapt too slowly: rows pull no harder than before, while Newton
+// trusts rows from when errors were small. The variance of the weights is proportional to the spread, and scaled with it.
 template <class Loss>
 void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) {
     if (!Loss::learns(*lesson.model.loss)) return;
@@ -733,7 +731,7 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
                      Loss::kIsAsked ? lesson.before.signal[i].spread : 0.0},
                     rates);
     }
-    if constexpr (!Loss::kHasLabels) lesson.model.loss->set_spread(lesson.model.loss->spread);  // its logarithm, once
+    if constexpr (!Loss::kHasLabels) lesson.model.loss->set_spread(lesson.model.loss->spread);  // one logarithm for all rows
     if constexpr (Loss::kIsBounded) {
         const double ratio = lesson.model.loss->spread / then.spread;
         lesson.model.blend->scale *= ratio;
@@ -741,13 +739,13 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
     }
 }
 
-// More than one pass of Adagrad pays where it leads; over a single row, unless it is clearly behind.
+// More than one pass of Adagrad pays where it leads; over a single row, unless it is far behind.
 inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, bool spares) {
-    if (lesson.sparse && lesson.shape.columns == 1) return false;  // all but the intercept learn in the first only
+    if (lesson.sparse && lesson.shape.columns == 1) return false;  // only the intercept would learn in further passes
     return !spares || lesson.model.blend->preference <= (lesson.visit.n == 1 ? rates.clear_lead : 0.0);
 }
 
-// How many of the lessons learn together: their matrices should stay in the first cache, or in the second.
+// Number of lessons that learn together: their matrices should stay in the L1 cache, or in L2.
 inline int learn_together(const Lesson* lessons, int n, long most_bytes) {
     long size = 0;
     for (int l = 0; l < n; l++) {
@@ -758,13 +756,13 @@ inline int learn_together(const Lesson* lessons, int n, long most_bytes) {
     return n;
 }
 
-// Up to eight lessons. newton(models, knows_first) is to do its part of them.
+// Learns up to eight lessons. newton(models, knows_first) trains Newton.
 template <class Loss, class Newton>
 void learn_side_by_side(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, bool spares_passes,
                         SurenessFade& fade, Newton&& newton) {
     Group<Loss> group(rows), again(rows);
     BlendParts models[kLanes];
-    bool knows_first = true;  // what the forward pass left in the scratch
+    bool knows_first = true;  // the scratch of the forward pass is still valid
     for (int l = 0; l < n; l++) {
         if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
             limit_sureness(rows, lessons[l], rates.most_sure);
@@ -799,14 +797,14 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
     }
 }
 
-// The same rows as if each came in a step of its own: it is judged by models that have learnt the rows before it. The rows of
-// a model follow each other, so that its matrix stays in the cache.
+// The same rows as if each were a step of its own, predicted by models that have learnt the rows before it. A model's rows
+// are learnt one after the other, so that its matrix stays in the cache.
 template <class Loss>
 void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
     SurenessFade fade;
     for (int begin = 0, together; begin < n; begin += together) {
         together = learn_together(lessons + begin, n - begin < kLanes ? n - begin : kLanes, kFollowingBytes);
-        Lesson one[kLanes];  // the next row of each
+        Lesson one[kLanes];  // the next row of each lesson
         Matrices matrices;
         int n_left = together;
         const auto newton = [&](const BlendParts* models, bool knows_first) {

@@ -1,4 +1,4 @@
-// Where the parts of a blend lie: two weights and a sum of squared gradients per input and output, and Newton's matrix.
+// Layout of a blend: two weights and a sum of squared gradients per input and output, and Newton's matrix.
 #pragma once
 #include <cstddef>
 

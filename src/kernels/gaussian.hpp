@@ -1,5 +1,5 @@
-// Gaussian: the loss of numbers, -log of a normal density around the linear predictor. Its variance, the model's `spread`, is
-// learnt as rows come, so that losses are nats, and a gain means the same whatever the unit of the target.
+// Gaussian: a loss for numbers, -log of a normal density around the linear predictor. Its variance, the model's `spread`, is
+// learnt from the rows, so that losses are nats and a gain means the same in any unit of the target.
 #pragma once
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace driftree {
 namespace {
 
-// What the losses of numbers with one predictor have in common: eight rows, each with the spread of its model.
+// Common part of the losses for numbers with one predictor: eight rows, each with its model's spread.
 struct SpreadLanes {
     alignas(64) double predictor[kLanes];
     alignas(64) double target[kLanes];
@@ -26,7 +26,7 @@ struct SpreadLanes {
     }
 };
 
-// A mean over the last quarter of the rows at first, as errors become smaller then, and later over a number of them.
+// Updates a mean: at first over the last quarter of the rows, as errors shrink then, later over a fixed number of rows.
 inline double learn_mean(LossState& state, double mean, double found, double weight, const SpreadRates& rates) {
     const double rows = state.spread_rows + 0.25 * weight;
     state.spread_rows = rows < rates.rows ? rows : rates.rows;
@@ -55,7 +55,7 @@ struct Gaussian {
         const double error = row.residual[0] * row.then->spread;
         learn_spread(state, error * error, row.weight, rates.spread);
     }
-    // The error as a multiple of the spread's root, and the numbers that are so far off.
+    // The error as a multiple of the spread's root, and the two numbers at such a distance.
     static double error(const LearntRow& row) { return std::fabs(row.residual[0]) * std::sqrt(row.then->spread); }
     static void interval(const LossState& state, const double* predictors, double reach, double* out) {
         const double half = reach * std::sqrt(state.spread);

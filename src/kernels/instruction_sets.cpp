@@ -1,4 +1,4 @@
-// Which of the instruction sets that were built is used.
+// Chooses among the instruction sets that were built.
 #include <cstdlib>
 #include <stdexcept>
 #include <string_view>

@@ -1,5 +1,5 @@
-// Logit: the loss of two labels, -log P(label), with one linear predictor, the log-odds of label 1. A noise floor may
-// allow for labels that are random: P(y) = rho_y + (1 - rho_0 - rho_1) s_y, rho learnt by online EM.
+// Logit: the loss for two labels, -log P(label), with one linear predictor, the log-odds of label 1. A noise floor may allow
+// for labels that are random: P(y) = rho_y + (1 - rho_0 - rho_1) s_y, where rho is learnt by online EM.
 #pragma once
 #include <cmath>
 
@@ -11,7 +11,7 @@ namespace {
 
 struct Logit {
     static constexpr const char* kName = "logit";
-    static constexpr bool kIsJoint = false;  // one predictor: eight rows at a time, of one model or of several
+    static constexpr bool kIsJoint = false;  // one predictor: eight rows at a time, of one or several models
     static constexpr bool kHasLabels = true, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static int outputs(int) { return 1; }
 
@@ -51,7 +51,7 @@ struct Logit {
         }
     };
 
-    // Online EM: how probably was this label drawn from the floor? Fast at first, then with a long memory.
+    // Online EM: the probability that this label was drawn from the floor. Fast at first, later with a long memory.
     static bool learns(const LossState& state) { return state.has_floor != 0.0; }
     static void learn(LossState& state, const LearntRow& row, const LossRates& all_rates) {
         const FloorRates& rates = all_rates.floor;
@@ -71,7 +71,7 @@ struct Logit {
         }
     }
 
-    // Of one row, where eight would be seven too many.
+    // The loss of one row, without the cost of eight.
     static double loss_of(const LossState& state, double predictor, double target) {
         const double margin = target > 0.5 ? predictor : -predictor, e = std::exp(-std::fabs(margin));
         if (state.has_floor == 0.0) return std::log1p(e) + (margin < 0.0 ? -margin : 0.0);
@@ -84,7 +84,7 @@ struct Logit {
         probabilities[0] = n_classes < 2 ? 1.0 : 1.0 - p;
         if (n_classes > 1) probabilities[1] = p;
     }
-    // The label that is surely the most probable one, or -1 if that takes the probabilities.
+    // The most probable label if it is clear, or -1 if the probabilities must be computed.
     static int clear_choice(const LossState& state, const double* predictors, int n_classes) {
         const bool is_clear = n_classes > 1 && state.has_floor == 0.0 && std::fabs(predictors[0]) > 1e-9;
         return is_clear ? predictors[0] > 0.0 : -1;

@@ -1,8 +1,8 @@
-// Losses: given linear predictors and the target of a row, the loss, its slope and its curvature; how a prediction is read
-// off the predictors; how many of them there are.
+// Losses: from the linear predictors and the target of a row, the loss, its slope and its curvature; how a prediction is
+// computed from the predictors, and how many predictors there are.
 //
-// A loss is a header and a line in this list. One with a single predictor has `Lanes`, eight rows at a time; one whose
-// predictors depend on each other has `slope`, one row at a time (`kIsJoint`). What it learns of its own is in LossState.
+// A loss is a header and an entry in this list. A loss with a single predictor has `Lanes`, eight rows at a time; one whose
+// predictors depend on each other has `slope`, one row at a time (`kIsJoint`). Its own learnt state is in LossState.
 #pragma once
 #include "asked.hpp"
 #include "gaussian.hpp"
@@ -23,26 +23,26 @@ enum LossKind { DRIFTREE_LOSSES(DRIFTREE_KIND) kLosses };
 
 namespace {
 
-// The parts of a loss that are no hot loops: compiled once, for every machine.
+// The functions of a loss outside the hot loops, compiled once for every machine.
 struct LossRules {
     const char* name;
-    bool has_labels;    // the target is one of several labels; if not, a number
+    bool has_labels;    // the target is a label; otherwise a number
     bool has_log_link;  // the predictor is the logarithm of a number
-    bool is_asked;      // Python has it
+    bool is_asked;      // a custom loss in Python
     int (*outputs)(int n_classes);
     void (*read)(const LossState&, const double* predictors, int n_classes, double* probabilities);
     int (*clear_choice)(const LossState&, const double* predictors, int n_classes);
     double (*loss)(const LossState&, double* predictors, int n, double target, const double* levels);
-    // Of losses that have intervals: the two ends at a reach; and how far off a row was, as a reach. nullptr: there are none,
-    // or the first tells.
+    // For losses with intervals: the two ends at a reach, and the error of a row as a reach. nullptr: the loss has no
+    // intervals, or the error follows from `interval`.
     void (*interval)(const LossState&, const double* predictors, double reach, double* out);
     double (*error)(const LearntRow&);
 };
-// What a row costs. Predictors [n, rounded up to whole vectors] are used up.
+// The loss of a row. Overwrites the predictors [n, padded to whole vectors].
 template <class Loss>
 double loss_of(const LossState& state, double* predictors, int n, double target, const double* levels) {
     if constexpr (Loss::kIsAsked) {
-        return 0.0;  // only the user's functions know
+        return 0.0;  // only the user's functions know it
     } else if constexpr (requires { Loss::loss_of(state, predictors[0], target); }) {
         return Loss::loss_of(state, predictors[0], target);
     } else if constexpr (Loss::kIsJoint) {
@@ -75,7 +75,7 @@ inline const LossRules& rules(LossKind kind) {
     return all_rules[kind];
 }
 
-// Labels are told apart by a logit as long as there are two of them.
+// Two labels have a logit, more a softmax.
 inline LossKind loss_of_classes(int n_classes) { return n_classes > 2 ? kSoftmax : kLogit; }
 
 }  // namespace

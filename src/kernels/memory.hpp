@@ -1,5 +1,4 @@
-// Memory: numbers whose first lies at the start of a cache line, as whole vectors of them should; and vectors that do not
-// double when they grow.
+// Memory: vectors aligned to cache lines, and vectors that grow by less than doubling.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -26,9 +25,9 @@ struct LineAllocator {
 template <class T>
 using Lines = std::vector<T, LineAllocator<T>>;
 
-constexpr int kRowsTogether = 16;  // that are predicted: what is stored for one is read when it has long been stored
+constexpr int kRowsTogether = 16;  // rows predicted together, so that no read has to wait for a recent store
 
-// n numbers for the length of a call, on the stack if they are few: not set to anything.
+// Uninitialised memory for n numbers during a call, on the stack if there are few.
 class Room {
 public:
     explicit Room(std::size_t n) : many_(n > kFew ? n : 0) {}
@@ -40,13 +39,13 @@ private:
     Lines<double> many_;
 };
 
-// Makes room for n items in all. It grows by at least half, so that making room one by one costs little.
+// Makes room for n items in total. Capacity grows by at least half, so that making room one by one is cheap.
 template <class Values>
 void make_capacity(Values& values, std::size_t n) {
     if (n > values.capacity()) values.reserve(std::max(n, values.capacity() + values.capacity() / 2));
 }
 
-// Makes room for n more items: a quarter more than needed, but for no more than `most` items.
+// Makes room for n more items: a quarter more than needed, but not beyond `most` items.
 template <class Values>
 void make_room(Values& values, std::size_t n, std::size_t most) {
     const std::size_t needed = values.size() + n;

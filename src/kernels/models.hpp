@@ -1,6 +1,6 @@
-// Models: the simple models of a tree, each a typed structure in a place of its own.
+// Models: the simple models of a tree, each a typed structure with a place of its own.
 //
-// A kind of model says how many numbers it has, how it starts, grows, learns and predicts; its loops over rows are in
+// A kind of model defines how many numbers it has and how it starts, grows, learns and predicts; its loops over rows are in
 // sgd.hpp and blend.hpp. To add one: a struct here, its header, and a row of functions in simple_models.hpp.
 #pragma once
 #include <algorithm>
@@ -18,12 +18,12 @@
 
 namespace driftree {
 
-// A leaf's model may have a second one beside it: its weights as they once were, learnt on as if nothing were known of them.
-// That one follows a change at once. What the leaf says is a mean of both, by which of them has lost less lately.
+// The renewed model of a leaf: a copy of its weights from some time ago, learnt on with their uncertainty reset, so that it
+// follows a change at once. The leaf predicts a mean of both, weighted by their recent losses.
 struct Renewed {
-    std::int32_t model = -1;  // its place; -1: there is none
-    double lead = 0.0;        // nats by which it has lost less than the model, faded, less what it is doubted by
-    double born = 0.0;        // rows of the node at its start
+    std::int32_t model = -1;  // its place; -1: none
+    double lead = 0.0;        // nats by which it has lost less than the model, faded, minus a handicap
+    double born = 0.0;        // rows of the node when it was created
     double share() const { return 1.0 / (1.0 + std::exp(-lead)); }
 };
 
@@ -31,14 +31,14 @@ struct Model {
     LossState loss;
     BlendState blend;
     Renewed renewed;
-    Bends bends;            // inputs that only this model has
-    Lines<double> numbers;  // none: the place is free
-    SparseWeights sparse;   // of inputs that have no column
-    int stride = 0;         // of its weights
+    Bends bends;            // inputs of this model only
+    Lines<double> numbers;  // empty if the place is free
+    SparseWeights sparse;   // weights of inputs without a column
+    int stride = 0;         // stride of its weights
     bool is_free() const { return numbers.empty(); }
-    // Its own sizes, in a tree whose models have `shape` but for bends.
+    // Its own shape in a tree of shape `tree`: bends add columns.
     Shape shape(const Shape& tree) const { return {tree.columns + bends.n(), stride, tree.outputs}; }
-    // A copy for a trial, which has the sparse weights of the model from which it comes until it learns others: Step.
+    // A copy for a trial, which uses the sparse weights of the original until it learns its own: Step.
     Model without_sparse() const {
         Model copy;
         copy.loss = loss;
@@ -49,10 +49,10 @@ struct Model {
         return copy;
     }
     ModelMemory memory() { return {&loss, &blend, numbers.data()}; }
-    ModelMemory memory() const { return const_cast<Model*>(this)->memory(); }  // for those who only read
+    ModelMemory memory() const { return const_cast<Model*>(this)->memory(); }  // read only
 };
 
-// Copies lines of `old_stride` values to lines of `stride` values; zeros behind them, or what is cut off is padding.
+// Copies lines of `old_stride` values to lines of `stride` values, padded with zeros; what is cut off is padding.
 template <class Values>
 Values widened(const Values& lines, int old_stride, int stride) {
     const std::size_t n = lines.size() / old_stride;
@@ -75,8 +75,8 @@ inline void move_weights(const Shape& old, const double* from, const Shape& shap
     }
 }
 
-// Weights [outputs, stride] for a target in other units: new = factor old + shift. The intercept is the first. Inputs that
-// are levels of the target are in the new units, too: half of them, so that 2 is all of the level.
+// Converts weights [outputs, stride] for a target in other units: new = factor old + shift. The intercept is the first.
+// Inputs that are levels of the target change units as well; they are halved, so that a weight of 2 means the whole level.
 inline void convert_weights(const Shape& s, double* weights, const Conversion& to, const std::int32_t* levels) {
     if (to.is_log) {
         for (int k = 0; k < s.outputs; k++) weights[k * s.stride] += std::log(to.factor);
@@ -95,8 +95,8 @@ inline void convert_weights(const Shape& s, double* weights, const Conversion& t
 struct Sgd {
     using Rates = SgdRates;
     static constexpr bool kHasSparse = false;
-    static constexpr bool kListsActive = false;  // it takes all inputs
-    static constexpr bool kHasState = false;     // besides its weights
+    static constexpr bool kListsActive = false;  // it uses all inputs
+    static constexpr bool kHasState = false;     // state besides its weights
     static std::size_t size(const Shape& s) { return s.size(); }
     static void start(const Shape&, Model&, const Rates&) {}
     static void add_column(const Shape&, Model&, int, const Rates&) {}
@@ -116,18 +116,18 @@ struct Sgd {
                       const Rates& rates, bool) {
         f.sgd[loss].learn(s, rows, lessons.data(), static_cast<int>(lessons.size()), rates);
     }
-    // Nanoseconds that a row costs a model, roughly.
+    // Estimated nanoseconds per row and model.
     static double learning_work(const Shape& s) { return 35.0 + 0.2 * s.size(); }
     static void weights(const Functions&, const Shape& s, const Model& model, double* out) {
         std::copy_n(model.numbers.data(), s.size(), out);
     }
-    // Predictors of rows, one model at a time.
+    // Computes predictors of rows, one model at a time.
     class Predicting {
     public:
         Predicting(const Functions& f, const Shape& s) : f_(f), s_(s) {}
         void by(const Model& model, const Model*) { weights_ = model.numbers.data(); }
         void operator()(const double* inputs, double* out) { f_.predictors(s_, weights_, inputs, out); }
-        void add(const Table&, const SparseRows&, double*) const {}  // it knows none
+        void add(const Table&, const SparseRows&, double*) const {}  // has no sparse inputs
 
     private:
         const Functions& f_;
@@ -147,13 +147,13 @@ struct Blend {
         forget(s, BlendParts(s, model.memory()), rates.variance);
         model.loss.floor[0] = model.loss.floor[1] = rates.loss.floor.first;
     }
-    // The stride for which this is the size.
+    // The stride that leads to this size.
     static int stride_of(const Model& model, const Shape& s) {
         int stride = kLanes;
         while (size({s.columns, stride, s.outputs}) < model.numbers.size()) stride += kLanes;
         return stride;
     }
-    // `s` has the column already; what was there moves on.
+    // Inserts a column. `s` includes it already; later columns move.
     static void add_column(const Shape& s, Model& model, int column, const Rates& rates) {
         const BlendParts parts(s, model.memory());
         const auto open = [&](double* line) {
@@ -183,7 +183,7 @@ struct Blend {
             std::copy_n(a.matrix + static_cast<long>(c) * old.stride, old.columns,
                         b.matrix + static_cast<long>(c) * s.stride);
     }
-    // Weights are in the unit of the target, their variances in its square, and gradients in its inverse.
+    // Weights have the unit of the target, their variances its square, gradients its inverse.
     static void convert(const Shape& s, Model& model, const Conversion& to, const std::int32_t* levels) {
         const BlendParts parts(s, model.memory());
         const double square = to.factor * to.factor;
@@ -203,7 +203,7 @@ struct Blend {
         model.loss.set_spread(model.loss.spread * to.spread);
         model.sparse.convert(SparseCell::width(s.outputs), to.factor);
     }
-    // For an input in other units: old = factor new + shift. No prediction changes.
+    // Converts the weights of an input whose unit changes: old = factor new + shift. No prediction changes.
     static void convert_input(const Shape& s, Model& model, int column, double factor, double shift) {
         const BlendParts parts(s, model.memory());
         for (int k = 0; k < s.outputs; k++) {
@@ -226,7 +226,7 @@ struct Blend {
         const bool is_wide = are_wide(tree, rates);
         f.blend[loss].learn(rows, lessons.data(), static_cast<int>(lessons.size()), rates, {spares || is_wide, is_wide});
     }
-    // Rows that came one at a time, learnt later.
+    // Learns rows that came one at a time and were buffered.
     static void follow(const Functions& f, LossKind loss, const Shape& tree, const Rows& rows,
                        std::span<const Lesson> lessons, const Rates& rates, bool spares) {
         f.blend[loss].follow(rows, lessons.data(), static_cast<int>(lessons.size()), rates,
@@ -236,8 +236,8 @@ struct Blend {
     static void weights(const Functions& f, const Shape& s, const Model& model, double* out) {
         f.blend_weights(s, model.memory(), out);
     }
-    // A copy with other bends. Those that go are fitted by the rest as well as may be: conditioned out, as if their
-    // weights had always been 0. Those that come start from 0.
+    // A copy with other bends. Dropped bends are conditioned out, as if their weights had always been 0, so that the other
+    // inputs fit their part as well as possible. New bends start at 0.
     static Model rebent(const Shape& tree, const Schema& schema, Model from, const Bends& bends, double variance) {
         Model to;
         const Shape old = from.shape(tree);
@@ -248,11 +248,11 @@ struct Blend {
         to.loss = from.loss;
         to.blend = from.blend;
         to.bends = bends;
-        to.stride = bends.n() == 0 ? tree.stride : padded(tree.columns + bends.n());  // the inputs of all, or its own
+        to.stride = bends.n() == 0 ? tree.stride : padded(tree.columns + bends.n());  // the tree's inputs, or its own
         const Shape s = to.shape(tree);
         to.numbers.assign(size(s), 0.0);
         const BlendParts b(s, to.memory());
-        std::vector<int> source(s.columns, -1);  // column of `from`
+        std::vector<int> source(s.columns, -1);  // column of `from`, or -1
         for (int c = 0; c < tree.columns; c++) source[c] = c;
         for (int i = 0; i < bends.n(); i++) {
             const int found = from.bends.find(bends.feature[i], bends.low[i], bends.high[i]);
@@ -276,7 +276,7 @@ struct Blend {
         }
         return to;
     }
-    // A sparse input gets a column, the last of the tree's, in which it is `z_old = factor z_new + shift`.
+    // Moves a sparse input to a column, the last of the tree, in which `z_old = factor z_new + shift`.
     static void promote(const Shape& tree, Model& model, int id, double factor, double shift) {
         const int width = SparseCell::width(tree.outputs), place = model.sparse.find(id);
         if (place < 0) return;
@@ -300,14 +300,14 @@ struct Blend {
             own = variance;
         }
     }
-    // A copy that knows as little of how good its weights are as if it had just begun.
+    // A copy with the uncertainty of its weights reset.
     static Model renewed(const Shape& tree, const Model& from, double variance) {
         Model model = from.without_sparse();
         const Shape s = model.shape(tree);
         forget(s, BlendParts(s, model.memory()), variance);
         return model;
     }
-    // What the loss would rise by without this input, to the second order: w^2 / (2 A), over all outputs.
+    // Second-order estimate of the rise of the loss without this input: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());
         const double own = parts.state->scale * parts.matrix[static_cast<long>(column) * s.stride + column];
@@ -335,7 +335,7 @@ struct Blend {
                 out[k] = (1.0 - renewed_share_) * out[k] + renewed_share_ * second_.data()[k];
         }
 
-        // What a row holds of sparse features.
+        // Adds the sparse features of a row.
         void add(const Table& table, const SparseRows& row, double* out) const {
             if (!row.begin || sparse_->n() == 0) return;
             const int width = SparseCell::width(s_.outputs);
@@ -352,7 +352,7 @@ struct Blend {
         }
 
     private:
-        struct Learners {  // of one model
+        struct Learners {  // the two learners of one model
             const double *adagrad = nullptr, *newton = nullptr;
             double newton_share = 0.0, sureness = 1.0;
             Learners() = default;
@@ -381,7 +381,7 @@ struct Blend {
     };
 
 private:
-    // All but the weights is as at the start.
+    // Resets everything except the weights.
     static void forget(const Shape& s, const BlendParts& parts, double variance) {
         std::fill_n(parts.squares, s.size(), 0.0);
         std::fill_n(parts.matrix, static_cast<std::size_t>(s.stride) * s.stride, 0.0);
@@ -394,7 +394,7 @@ private:
         for (int c = 0; c < s.columns; c++) sum += parts.matrix[static_cast<long>(c) * s.stride + c];
         return sum;
     }
-    // What is known of the weights when one of them is multiplied, and the intercept takes a share of it.
+    // Updates the matrix when one weight is multiplied and a share of it is added to the intercept.
     static void convert_matrix(const Shape& s, const BlendParts& parts, int column, double factor, double shift) {
         double* const own = parts.matrix + static_cast<long>(column) * s.stride;
         for (int c = 0; c < s.columns; c++) parts.matrix[c] += shift * own[c];
@@ -427,14 +427,14 @@ private:
 };
 
 // ---------------------------------------------------------------- all models of a tree
-// Ids are places; a freed one is used again. What may fail for want of memory comes before what changes anything.
+// An id is a place; freed ones are reused. Everything that may fail for lack of memory comes before any change.
 template <class Kind>
 class Models {
 public:
     explicit Models(const typename Kind::Rates& rates) : rates(rates) {}
     typename Kind::Rates rates;
     bool have_spread = false;    // the target is a number
-    AskedLoss* asked = nullptr;  // that Python has
+    AskedLoss* asked = nullptr;  // a custom loss in Python
     std::vector<Model> all;
 
     Model& operator[](int id) { return all[id]; }
@@ -455,7 +455,7 @@ public:
         model.loss.asked = asked;
         return model;
     }
-    // Starts again, with the same link.
+    // Resets a model, with the same link.
     void restart(const Shape& tree, Model& model) const {
         const Shape s = model.shape(tree);
         Model again;
@@ -471,7 +471,7 @@ public:
         model.blend = again.blend;
     }
     void make_places(int n) { make_room(all, n, all.size() + 2 * static_cast<std::size_t>(n)); }
-    // Into the first free place, of which there is one: make_places().
+    // Puts a model into the first free place; make_places() has made room.
     int place(Model&& model) {
         auto free = std::find_if(all.begin(), all.end(), [](const Model& one) { return one.is_free(); });
         if (free == all.end()) free = all.insert(all.end(), Model());
@@ -487,12 +487,12 @@ public:
         id = -1;
     }
     const Model* renewed(const Model& model) const { return model.renewed.model < 0 ? nullptr : &all[model.renewed.model]; }
-    // A leaf's model is no longer one, or has other inputs now.
+    // Called when the node is no longer a leaf, or its model has other inputs.
     void drop_renewed(Model& model) {
         free(model.renewed.model);
         model.renewed = Renewed();
     }
-    // Have all models room for so many columns of the tree?
+    // Whether all models have room for so many columns of the tree.
     bool have_room(int columns) const {
         return std::all_of(all.begin(), all.end(),
                            [&](const Model& one) { return one.is_free() || columns + one.bends.n() <= one.stride; });
@@ -516,17 +516,17 @@ public:
         }
         return out;
     }
-    // `tree` has the column already.
+    // `tree` includes the column already.
     void add_column(const Shape& tree, int column) {
         for (Model& model : all)
             if (!model.is_free()) Kind::add_column(model.shape(tree), model, column, rates);
     }
-    // A class that was not seen in all the rows so far is rare.
+    // A class without any row so far is rare.
     void add_class(const Shape& tree, int k, double n_rows) {
         for (Model& model : all)
             if (!model.is_free()) Kind::add_class(model.shape(tree), model, k, -std::log1p(n_rows));
     }
-    // For a target in other units. A factor of 0: nothing that was learnt means anything.
+    // Converts all models for a target in other units. With a factor of 0, nothing learnt is of use.
     void convert(const Shape& tree, const Conversion& to, const std::int32_t* levels) {
         for (Model& model : all) {
             if (model.is_free()) continue;

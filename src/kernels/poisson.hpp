@@ -1,5 +1,6 @@
-// Poisson: the loss of counts and rates, whose logarithm is the linear predictor. Counts mostly vary more than Poisson's law
-// says; by how much, the dispersion, is learnt as the spread, and divides the deviance, so that losses are nats.
+// Poisson: a loss for counts and rates; the linear predictor is the logarithm of the rate. Counts usually vary more than a
+// Poisson distribution does. The ratio, the dispersion, is learnt as the spread and divides the deviance, so that losses are
+// nats.
 #pragma once
 #include "gaussian.hpp"
 
@@ -10,7 +11,7 @@ struct Poisson {
     static constexpr const char* kName = "poisson";
     static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kIsBounded = false, kHasLogLink = true;
     static constexpr double kLogScale = 0.0;
-    static constexpr double kMost = 8.0;  // of the predictor: 3,000 times the mean
+    static constexpr double kMost = 8.0;  // bound of the predictor: 3,000 times the mean
     static int outputs(int) { return 1; }
 
     struct Lanes : SpreadLanes {
@@ -23,7 +24,7 @@ struct Poisson {
             const Mask is_some = targets > 1e-300;
             const Vector log_target = log_positive(choose(is_some, targets, 1.0));
             const Vector deviance = (rate - targets) + choose(is_some, targets * (log_target - log_rate), 0.0);
-            // By the larger of both: a rate far below the target would make steps too long.
+            // The curvature is the larger of both: a rate far below the target would make steps too long.
             return {all(1.0), deviance / at(spread) + at(half_log_spread), (rate - targets) / at(spread),
                     choose(rate > targets, rate, targets) / at(spread)};
         }

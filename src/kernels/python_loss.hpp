@@ -1,4 +1,4 @@
-// PythonLoss: asks the functions of a loss that Python has (learn/losses.py), in the user's units and with Python's lock.
+// PythonLoss: calls the functions of a custom loss (learn/losses.py), in the user's units and holding the GIL.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,8 @@ public:
         const auto column = [&](int k) { return numbers_.data() + static_cast<long>(k) * n; };
         return {column(0), column(1), column(2), column(3), column(4), column(5)};
     }
-    // With a log link, by the larger of the curvatures here and at the target itself: steps would be too long otherwise.
+    // With a log link, the curvature is the larger of those here and at the target itself: otherwise steps would be too
+    // long.
     void ask(int n) override {
         const nb::gil_scoped_acquire lock;
         const Columns rows = room(n);

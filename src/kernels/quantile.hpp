@@ -1,5 +1,5 @@
 // Quantile: the pinball loss of several quantiles at once, as the likelihood of an asymmetric Laplace density whose scale is
-// learnt. Each quantile has a linear predictor; where they cross, the prediction puts them in order, which never costs more.
+// learnt. Each quantile has a linear predictor; where they cross, the prediction sorts them, which never increases the loss.
 #pragma once
 #include "gaussian.hpp"
 
@@ -11,15 +11,15 @@ struct Quantile {
     static constexpr bool kIsJoint = true, kHasLabels = false, kIsAsked = false, kIsBounded = true, kHasLogLink = false;
     static int outputs(int n_levels) { return n_levels; }
 
-    struct Lanes {  // of the losses with one predictor
+    struct Lanes {  // only for losses with one predictor
         void set_state(int, const LossState&) {}
     };
     struct Slope {
         double ratio, hinge, curvature;
     };
-    // predictors [n] become residuals in place. Within a tenth of the scale the loss is a parabola, and its curvature beyond
-    // is that of one that touches it from above; of the quantiles', which share Newton's matrix, the largest: with less, the one
-    // that is nearest would be thrown far beyond the target.
+    // Turns predictors [n] into residuals in place. Within a tenth of the scale the loss is a parabola. Beyond, its
+    // curvature is that of a parabola that touches it from above. The quantiles share Newton's matrix, so the largest
+    // curvature is used: a smaller one would throw the nearest quantile far beyond the target.
     static Slope slope(double* predictors, int n, double target, const LossState& state, const double* levels) {
         const double scale = std::sqrt(state.spread), near = 0.1 * scale;
         double sum = 0.0, curvature = 0.0;
@@ -33,8 +33,8 @@ struct Quantile {
         }
         return {1.0, sum / (scale * n) + state.half_log_spread, curvature};
     }
-    // The scale of such a density is the mean of the losses. A mean of their squares would leave it, and with it the offsets, to
-    // a few rows far off.
+    // The scale of such a density is the mean of the losses. A mean of squares would depend on a few large errors, and so
+    // would the offsets.
     static bool learns(const LossState&) { return true; }
     static void learn(LossState& state, const LearntRow& row, const LossRates& rates) {
         const double found = (row.loss - row.then->half_log_spread) * std::sqrt(row.then->spread);  // pinball loss
@@ -43,7 +43,7 @@ struct Quantile {
         state.spread = spread > rates.spread.least ? spread : rates.spread.least;
     }
     static void read(const LossState&, const double* predictors, int n, double* out) {
-        for (int k = 0; k < n; k++) {  // in order: there are few
+        for (int k = 0; k < n; k++) {  // insertion sort: there are few
             int i = k;
             for (; i > 0 && out[i - 1] > predictors[k]; i--) out[i] = out[i - 1];
             out[i] = predictors[k];

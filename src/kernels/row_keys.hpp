@@ -1,4 +1,4 @@
-// Keys by which the rows of a step are put in order: the sum of splitmix64 over the bits of a row's values.
+// Keys by which the rows of a step are sorted: the sum of splitmix64 over the bits of a row's values.
 #pragma once
 #include <cstdint>
 

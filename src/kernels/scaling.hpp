@@ -1,4 +1,4 @@
-// Scaling: running moments of all features at once, and a row of values to the inputs of the simple models.
+// Scaling: running moments of all features at once, and the simple models' inputs from a row of values.
 #pragma once
 #include <cmath>
 
@@ -8,13 +8,13 @@
 namespace driftree {
 namespace {
 
-// Squares of numbers beyond about 1e150 have no room in a double, nor have sums of numbers near 1e308. What overflows
-// counts as the largest sum of squares there may be, and leaves the mean where it is: such numbers scale to the limits.
+// Squares of numbers beyond about 1e150 overflow a double, as do sums of numbers near 1e308. What overflows counts as the
+// largest allowed sum of squares and leaves the mean unchanged: such numbers are scaled to the limits.
 constexpr double kMostSquares = 1e300, kInfinity = __builtin_inf();
 
-// What n rows X [n, stride] say of their features: weight, mean, squares around it, range, and what is neither 0 nor 1. NaN is
-// missing. `Number`: eight features at a time (Vector), which stay in
-// registers over all rows, or one of those that are left (double).
+// Moments of the features in n rows X [n, stride]: weight, mean, squares around it, range, and whether all values are 0 or
+// 1. NaN is missing. `Number` is eight features at a time (Vector), which stay in registers over all rows, or one of the
+// remaining features (double).
 struct Moments {
     double *count, *mean, *squares, *other, *low, *high;  // `other` is not 0 where a value is neither 0 nor 1
 };
@@ -43,8 +43,8 @@ void take_moments(const Moments& out, const double* X, const double* weights, in
     at<Number>(out.other + j) = other, at<Number>(out.low + j) = low, at<Number>(out.high + j) = high;
 }
 
-// Chan's merge of moments with those so far, and the scale that follows. `other`: 1 where all values so far are 0 or 1.
-// `has_value` is 0 for features without an input of their own.
+// Chan's merge of these moments with the earlier ones, and the resulting scale. Here `other` is 1 where all values so far
+// are 0 or 1; `has_value` is 0 for features without an input of their own.
 template <class Number>
 void merge_moments(const Scale& scale, const Moments& of, int j, bool by_range) {
     const Number zero = all<Number>(0.0), count = at<Number>(of.count + j), is_indicator = at<Number>(of.other + j);
@@ -72,7 +72,7 @@ void merge_moments(const Scale& scale, const Moments& of, int j, bool by_range) 
     at<Number>(scale.limit + j) = choose(is_indicator > 0.0, all<Number>(1e6), all<Number>(scale.most));
 }
 
-// Takes the first m of `stride` columns of n rows.
+// Reads the first m of `stride` columns of n rows.
 void update_scale(const Scale& scale, const double* X, int stride, const double* weights, int n, int m, bool by_range) {
     const Moments moments = {scale.scratch,         scale.scratch + m, scale.scratch + 2 * m,
                              scale.scratch + 3 * m, scale.low,         scale.high};
@@ -87,7 +87,7 @@ void update_scale(const Scale& scale, const double* X, int stride, const double*
     for (int j = whole; j < m; j++) merge_moments<double>(scale, moments, j, by_range);
 }
 
-// A z-score clipped (at 3, or what `most` says) and halved, or the place in the range seen; missing values give 0.
+// A halved z-score, clipped to three deviations (or to `most`), or the position in the range so far; 0 for missing values.
 void scale_row(const Scale& scale, const double* __restrict x, int m, double* __restrict out) {
     for (int j = 0; j < m; j++) {
         const double z = (x[j] - scale.shift[j]) * scale.factor[j], limit = scale.limit[j];
@@ -96,7 +96,7 @@ void scale_row(const Scale& scale, const double* __restrict x, int m, double* __
     }
 }
 
-// As Bends::input(), of several.
+// Like Bends::input(), for several bends.
 void bend_inputs(const double* __restrict low, const double* __restrict high, int n, double* __restrict values) {
     for (int i = 0; i < n; i++) {
         const double share = (values[i] - low[i]) / (high[i] - low[i]);

@@ -1,4 +1,4 @@
-// SGD: the paper's simple models, a (multinomial) logit model; stochastic gradient descent with a constant step.
+// SGD: the paper's simple models, (multinomial) logit models trained by stochastic gradient descent with a constant step.
 #pragma once
 #include "blend.hpp"
 #include "losses.hpp"
@@ -6,13 +6,13 @@
 namespace driftree {
 namespace {
 
-// Predictors of up to eight rows, of one model or several.
+// Predictors of up to eight rows, of one or several models.
 template <class Loss>
 struct SomeRows {
     int n = 0;
     typename Loss::Lanes given;
     double *residual[kLanes], *loss[kLanes];
-    // One number in all lanes is quicker to have than numbers put together.
+    // Filling all lanes with one number is faster than collecting numbers.
     Slopes slopes() const {
         return n == 1 ? given.slopes(all(given.predictor[0]), all(given.target[0])) : given.slopes(at(given.predictor));
     }
@@ -60,9 +60,9 @@ inline void sgd_step(const Shape& s, double* weights, const double* z, double st
     for (int c = 0; c < s.stride; c += kLanes) at(weights + c) -= step * at(z + c);
 }
 
-// A row must wait for the one before, but not for other models: up to eight of them learn side by side, longest first.
-// Of the first row, each still thinks what it said before. And of the next row all is computed in advance but what this
-// row changes:  (w - step z) . z' = w . z' - step (z . z').
+// Each row depends on the one before, but models are independent: up to eight learn side by side, longest first. The
+// residual of the first row is known from before the step. For the next row, everything is computed in advance except the
+// change by this row:  (w - step z) . z' = w . z' - step (z . z').
 template <class Loss>
 void sgd_learn_lanes(const Shape& s, const Rows& rows, const Lesson* lessons, int n, double rate) {
     SomeRows<Loss> some;

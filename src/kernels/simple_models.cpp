@@ -39,7 +39,8 @@ void add_mixed(double* __restrict sum, const float* __restrict term, int n) {
     for (int i = 0; i < n; i++) sum[i] += static_cast<double>(term[i]);
 }
 
-// Compares every value with all edges: for some 64 of them that is faster than to search, where each step waits for the last.
+// Compares every value with all edges: with about 64 edges that is faster than a binary search, in which each step waits for
+// the one before.
 void slots(const double* edges, int n_edges, const double* values, int n, std::int32_t* out) {
     const int whole = n_edges / kLanes * kLanes;
     for (int i = 0; i < n; i++) {

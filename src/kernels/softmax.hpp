@@ -1,4 +1,4 @@
-// Softmax: the loss of three labels and more, -log P(label), with one linear predictor per label.
+// Softmax: the loss for three or more labels, -log P(label), with one linear predictor per label.
 #pragma once
 #include <cmath>
 
@@ -10,18 +10,18 @@ namespace {
 
 struct Softmax {
     static constexpr const char* kName = "softmax";
-    static constexpr bool kIsJoint = true;  // several predictors that depend on each other: one row at a time
+    static constexpr bool kIsJoint = true;  // predictors depend on each other: one row at a time
     static constexpr bool kHasLabels = true, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static int outputs(int n_classes) { return n_classes; }
 
-    struct Lanes {  // of the losses with one predictor
+    struct Lanes {  // only for losses with one predictor
         void set_state(int, const LossState&) {}
     };
-    // Of one row; the loss is log(ratio) + hinge, the curvature half of sum p (1 - p).
+    // For one row: the loss is log(ratio) + hinge, the curvature is half of sum p (1 - p).
     struct Slope {
         double ratio, hinge, curvature;
     };
-    // predictors [n, rounded up to whole vectors] become residuals in place.
+    // Turns predictors [n, padded to whole vectors] into residuals in place.
     static Slope slope(double* predictors, int n, double target, const LossState&, const double*) {
         const int end = padded(n), label = static_cast<int>(target);
         for (int k = n; k < end; k++) predictors[k] = -1e300;
@@ -42,7 +42,7 @@ struct Softmax {
         predictors[label] -= 1.0;
         return {ratio, hinge, 0.5 * total(spread)};
     }
-    static bool learns(const LossState&) { return false; }  // nothing of its own
+    static bool learns(const LossState&) { return false; }  // has no state of its own
     static void learn(LossState&, const LearntRow&, const LossRates&) {}
 
     static void read(const LossState&, const double* predictors, int n_classes, double* probabilities) {
@@ -51,7 +51,7 @@ struct Softmax {
         for (int k = 0; k < n_classes; k++) sum += probabilities[k] = std::exp(predictors[k] - top);
         for (int k = 0; k < n_classes; k++) probabilities[k] /= sum;
     }
-    // The label that is surely the most probable one, or -1 if others are so near that rounding decides.
+    // The most probable label if it is clear, or -1 if others are so close that rounding decides.
     static int clear_choice(const LossState&, const double* predictors, int n_classes) {
         int best = 0, n_near = 0;
         for (int k = 1; k < n_classes; k++)

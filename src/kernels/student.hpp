@@ -1,5 +1,5 @@
-// Student: a robust loss of numbers, -log of Student's density with five degrees of freedom around the linear predictor. A row
-// far off costs little more than one half as far, and moves the model less. The spread is learnt by EM.
+// Student: a robust loss for numbers, -log of Student's density with five degrees of freedom around the linear predictor. An
+// error costs little more than one half as large, and moves the model less. The spread is learnt by EM.
 #pragma once
 #include "gaussian.hpp"
 
@@ -27,7 +27,8 @@ struct Student {
         const double square = square_of(row);
         learn_spread(state, (kFreedom + 1.0) * square / (kFreedom + square) * row.then->spread, row.weight, rates.spread);
     }
-    // Of the error, over the spread: the slope does not tell, as it falls again far off.
+    // The squared error over the spread. It follows from the loss, not from the slope, which decreases again for large
+    // errors.
     static double square_of(const LearntRow& row) {
         const double far = std::exp((row.loss - kLogScale - row.then->half_log_spread) / 3.0);
         return far > 1.0 ? kFreedom * (far - 1.0) : 0.0;

@@ -1,8 +1,8 @@
-// Target: what the kernels know of a target that is a number: its scale, and its recent level.
+// Target: scale and recent level of a numeric target.
 //
-// Simple models learn (y - shift) / scale, so that nothing depends on the unit of y. Both are fixed as soon as enough rows
-// have come, and only change when y has become a different one; what was learnt is converted then. The level is given to
-// the models as inputs: what y was last, and its mean over a few rows and over more.
+// Simple models learn (y - shift) / scale, so that nothing depends on the unit of y. Both are fixed after enough rows and
+// change only when y itself has changed much; what was learnt is converted then. The level is an input of the models: the
+// last y, and its mean over a few and over more rows.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace driftree {
 
-constexpr double kLargestNumber = 1e100;  // that may be learnt: squares of more have no room
+constexpr double kLargestNumber = 1e100;  // largest that can be learnt: squares of larger ones overflow
 constexpr int kLevelInputs = 3;
 constexpr double kLevelRates[kLevelInputs] = {1.0, 1.0 / 3.0, 1.0 / 20.0};
 
-// What share of the rows shall be within the reach of an interval; and the normal quantiles that the reaches start from.
+// Shares of rows that the intervals should contain, and normal quantiles, at which the reaches start.
 constexpr int kReaches = 8;
 constexpr double kReachLevels[kReaches] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99};
 constexpr double kFirstReaches[kReaches] = {0.67449, 0.84162, 1.03643, 1.28155, 1.64485, 1.95996, 2.32635, 2.57583};
 
-// Adaptive conformal steps of a tenth, on the logarithm of each level's reach: a row outside makes it longer, one inside a
-// little shorter, so that in the long run as many are inside as the level says, whatever the models do.
+// Adaptive conformal steps of a tenth on the logarithm of each level's reach: a row outside makes it longer, a row inside a
+// little shorter, so that in the long run the interval contains the level's share of rows, whatever the models predict.
 inline void learn_reach(std::vector<double>& reach, double error) {
     // exp(0.1 level), exp(-0.1 (1 - level))
     static constexpr double kLonger[kReaches] = {1.051271, 1.061837, 1.072508, 1.083287,
@@ -28,21 +28,21 @@ inline void learn_reach(std::vector<double>& reach, double error) {
     static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
                                                   0.990050, 0.995012, 0.998002, 0.999000};
     double* own = reach.data();
-    for (int k = 0; k < kReaches; k++) {  // without a branch, so that it is done in vectors
+    for (int k = 0; k < kReaches; k++) {  // without a branch, so that it is vectorised
         const double longer = own[k] * kLonger[k], shorter = own[k] * kShorter[k];
         const double next = error > own[k] ? longer : shorter, most = next > 1e6 ? 1e6 : next;
         own[k] = most < 1e-6 ? 1e-6 : most;
     }
 }
 
-// From one scale to the next: new = factor old + shift; and the factor of spreads.
+// Conversion of one scale into the next: new = factor old + shift; and the factor of spreads.
 struct Conversion {
     double factor = 1.0, shift = 0.0;
-    bool is_log = false;  // of the target itself; predictors are logarithms
+    bool is_log = false;  // the target is scaled, and predictors are its logarithm
     double spread = 1.0;
 };
 
-struct TargetMoments {  // Welford's, faded once there are many rows
+struct TargetMoments {  // Welford's algorithm, faded after many rows
     double rows = 0.0, mean = 0.0, squares = 0.0;
     double deviation() const { return rows > 0.0 ? std::sqrt(squares / rows) : 0.0; }
     void add(double y, double weight) {
@@ -66,15 +66,14 @@ struct NumberTarget {
     double shift = 0.0, scale = 1.0;
     TargetMoments moments;
     double level[kLevelInputs] = {};
-    std::vector<double> reach = {kFirstReaches,
-                                 kFirstReaches + kReaches};  // of intervals, as multiples of the spread's root
-    std::vector<double> offset;                              // of quantiles, scaled
-    std::uint8_t is_known = 0;                               // has y ever varied?
-    std::uint8_t has_level = 0;                              // is the level an input of the models?
-    bool has_log_link = false;                               // then it is scaled by its mean
-    bool has_unit = false;                                   // Python has the loss:
-    double unit = 1.0;   // what a row one scale off says of the spread is the unit of the loss,
-    double power = 1.0;  // and with a log link variances grow with this power of the mean
+    std::vector<double> reach = {kFirstReaches, kFirstReaches + kReaches};  // reach of intervals, in roots of the spread
+    std::vector<double> offset;                                             // added to quantiles, scaled
+    std::uint8_t is_known = 0;                                              // whether y has ever varied
+    std::uint8_t has_level = 0;                                             // whether the level is an input of the models
+    bool has_log_link = false;                                              // if so, y is scaled by its mean
+    bool has_unit = false;                                                  // custom loss in Python:
+    double unit = 1.0;   // unit of the loss: the spread of a row that is one scale off
+    double power = 1.0;  // with a log link, the power of the mean that variances grow with
 
     double scaled(double y) const { return (y - shift) / scale; }
     double unscaled(double t) const { return shift + scale * t; }
@@ -88,33 +87,33 @@ struct NumberTarget {
     }
     double size(const TargetMoments& of) const { return has_log_link ? of.mean : of.deviation(); }
 
-    // Does the scale no longer fit?
+    // Whether the scale no longer fits.
     bool is_off() const { return is_off(moments); }
-    // Will it not, when this number is added?
+    // Whether it will no longer fit once this number is added.
     bool is_off_after(double y, double weight) const {
         TargetMoments then = moments;
         then.add(y, weight);
         return is_off(then);
     }
-    // Takes the scale of the rows so far.
+    // Adopts the scale of the rows so far.
     Conversion renew() {
         const double old_shift = shift, old_scale = scale;
-        const double small = has_log_link ? 1.0 : 1.0 + 4.0 / moments.rows;  // of few rows it is mostly too small
+        const double small = has_log_link ? 1.0 : 1.0 + 4.0 / moments.rows;  // few rows mostly underestimate it
         const double now = size(moments) * small;
         shift = has_log_link ? 0.0 : moments.mean;
-        if (!(now > 0.0)) return {};  // all the same so far: 0
+        if (!(now > 0.0)) return {};  // 0: all equal so far
         scale = now;
         for (double& one : offset) one *= is_known ? old_scale / scale : 0.0;
         if (!is_known) {
             is_known = 1;
-            return {0.0, 0.0};  // nothing that was learnt means anything yet
+            return {0.0, 0.0};  // nothing learnt so far is of use
         }
         const double factor = old_scale / scale;
         return {factor, (old_shift - shift) / scale, has_log_link, has_log_link ? factor : factor * factor};
     }
-    // Of intervals: `error` is a multiple of the spread's root.
+    // For intervals; `error` is in roots of the spread.
     void learn_reach(double error) { driftree::learn_reach(reach, error); }
-    // The same for quantiles, each with its own offset: more or less, by a share of the spread's root.
+    // The same for quantiles: each has its own offset, which moves by a share of the spread's root.
     void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
         for (std::size_t k = 0; k < offset.size(); k++)
             offset[k] += kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0));
@@ -133,7 +132,7 @@ private:
     bool is_off(const TargetMoments& of) const {
         const double now = size(of);
         if (!(now > 0.0)) return !is_known && shift != of.mean;
-        if (!is_known || of.rows <= kFirstRows) return true;  // at first it is renewed with every step
+        if (!is_known || of.rows <= kFirstRows) return true;  // at first it is renewed in every step
         return now > 4.0 * scale || 4.0 * now < scale || std::abs(of.mean - shift) > 8.0 * scale;
     }
     static constexpr double kFirstRows = 100.0, kReachStep = 0.1;

@@ -1,7 +1,7 @@
 // Vectors of eight doubles: sums in a fixed order of lanes, exponential and logarithm.
 //
-// Only for files that are compiled once per instruction set: all is internal to them. No fused multiply-add and no
-// function of the C library is used, so every build gives the same bits.
+// Only for files that are compiled once per instruction set, hence all internal. Without fused multiply-add and functions of
+// the C library, every build gives the same bits.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace driftree {
 namespace {
 
-// Eight lanes as the registers of the instruction set hold them. One GNU vector of 64 bytes would say the same, but where
-// no register is as wide GCC keeps it in memory, and stores it piece by piece.
+// Eight lanes in registers of the instruction set. One GNU vector of 64 bytes would be equivalent, but where no register is
+// as wide, GCC keeps it in memory and stores it piece by piece.
 #if defined(__AVX512F__)
 constexpr int kWidth = 8;
 #elif defined(__AVX2__)
@@ -30,11 +30,11 @@ typedef std::int64_t Bits __attribute__((vector_size(8 * kWidth), aligned(8), ma
 typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_alias));
 
 // clang-format off
-// Always: a call costs more than any of these, and in large functions GCC would make one.
+// always_inline: a call costs more than any of these, and in large functions GCC would generate calls.
 #define DRIFTREE_INLINE inline __attribute__((always_inline))
 #define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
 
-struct __attribute__((may_alias)) Mask {  // of a comparison: -1 where it holds, else 0
+struct __attribute__((may_alias)) Mask {  // result of a comparison: -1 where true, 0 elsewhere
     Bits part[kParts];
     friend DRIFTREE_INLINE Mask operator~(Mask a) { DRIFTREE_EACH_PART a.part[i] = ~a.part[i]; return a; }
     friend DRIFTREE_INLINE Mask operator^(Mask a, const Mask& b) { DRIFTREE_EACH_PART a.part[i] ^= b.part[i]; return a; }
@@ -45,7 +45,7 @@ struct __attribute__((may_alias)) Vector {
     Part part[kParts];
     Vector() = default;
     Vector(const Vector&) = default;
-    // Part by part: a struct as a whole GCC copies in pieces of eight bytes, through memory. To itself it may be assigned.
+    // Part by part: GCC copies a whole struct through memory, eight bytes at a time. Self-assignment is safe.
     // NOLINTNEXTLINE(bugprone-unhandled-self-assignment)
     DRIFTREE_INLINE Vector& operator=(const Vector& b) { DRIFTREE_EACH_PART part[i] = b.part[i]; return *this; }
     DRIFTREE_INLINE double operator[](int lane) const { return part[lane / kWidth][lane % kWidth]; }
@@ -84,7 +84,7 @@ DRIFTREE_INLINE Vector root(Vector v) {
     return v;
 }
 
-// The same of one lane, for what is left of a row after its last eight: `Number` is Vector or double.
+// The same for a single lane, for the rest of a row after its last eight: `Number` is Vector or double.
 template <class Number> DRIFTREE_INLINE Number& at(double* p) { return *reinterpret_cast<Number*>(p); }
 template <class Number> DRIFTREE_INLINE const Number& at(const double* p) { return *reinterpret_cast<const Number*>(p); }
 template <class Number> DRIFTREE_INLINE Number all(double x) {
@@ -109,7 +109,7 @@ inline double sum_of(const Eight& v) {
     __builtin_memcpy(half, &v, sizeof half);
     return sum_of(half[0] + half[1]);
 }
-// ((v0 + v4) + (v2 + v6)) + ((v1 + v5) + (v3 + v7)): half of the lanes to the other half, and so on.
+// ((v0 + v4) + (v2 + v6)) + ((v1 + v5) + (v3 + v7)): adds one half of the lanes to the other, and so on.
 DRIFTREE_INLINE double total(Vector v) {
     for (int half = kParts / 2; half > 0; half /= 2)
         for (int i = 0; i < half; i++) v.part[i] += v.part[i + half];
@@ -122,18 +122,18 @@ DRIFTREE_INLINE double dot(const double* a, const double* b, int n) {
     return total(sum);
 }
 
-// 2^k x, for whole k as the last bits of `shifted`.
+// 2^k x, where the last bits of `shifted` are the integer k.
 inline Vector times_power_of_two(Vector x, const Vector& shifted) {
     DRIFTREE_EACH_PART x.part[i] =
         reinterpret_cast<Part>(reinterpret_cast<Bits>(x.part[i]) + (reinterpret_cast<Bits>(shifted.part[i]) << 52));
     return x;
 }
 
-// e^x for x <= 0 (0 below -708). Cody and Waite: x = k log 2 + r, and the Taylor series of e^r up to r^13.
+// e^x for x <= 0 (0 below -708). Cody and Waite: x = k log 2 + r, with the Taylor series of e^r up to r^13.
 inline Vector exp_negative(const Vector& given) {
     const Mask is_tiny = ~(given > -708.0);
     const Vector x = choose(is_tiny, all(0.0), given);
-    const double round = 6755399441055744.0;  // 1.5 * 2^52: what is added to it loses its fraction
+    const double round = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
     const Vector shifted = x * 1.4426950408889634 + round, k = shifted - round;
     const Vector r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
     const Vector r2 = r * r, r4 = r2 * r2;
@@ -145,7 +145,7 @@ inline Vector exp_negative(const Vector& given) {
     return choose(is_tiny, all(0.0), times_power_of_two(sum, shifted));
 }
 
-// The natural logarithm of positive, normal numbers: x = 2^k m with m about 1, and fdlibm's series of log m.
+// Natural logarithm of positive, normal numbers: x = 2^k m with m near 1, and fdlibm's series of log m.
 inline Vector log_positive(const Vector& x) {
     Vector m, k;
     DRIFTREE_EACH_PART {
@@ -165,15 +165,15 @@ inline Vector log_positive(const Vector& x) {
     return k * 6.93147180369123816490e-01 - ((half - rest) - f);
 }
 
-// What a loss says of eight rows. It is log(ratio) + hinge: logarithms are costly, and mostly only a difference is wanted.
+// A loss for eight rows: log(ratio) + hinge, since logarithms are slow and often only a difference is needed.
 struct Slopes {
     Vector ratio, hinge, residual, curvature;
     Vector loss() const { return log_positive(ratio) + hinge; }
 };
 
-// 1 / (sqrt(x) + 1e-8), in single precision: a step's length need not be more exact.
+// 1 / (sqrt(x) + 1e-8) in single precision: the length of a step need not be more exact.
 inline Vector inverse_root(Vector x) {
-#if defined(__AVX2__) && !defined(__AVX512F__)  // all eight at once: roots and quotients of four take as long
+#if defined(__AVX2__) && !defined(__AVX512F__)  // eight at once: roots and quotients of four take as long
     const __m256 root = _mm256_sqrt_ps(_mm256_set_m128(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[1])),
                                                        _mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[0]))));
     const __m256 inverse = _mm256_div_ps(_mm256_set1_ps(1.0f), _mm256_add_ps(root, _mm256_set1_ps(1e-8f)));
