@@ -1,8 +1,8 @@
-// Archives: one walk over a tree's state (visit) serves copying out, copying in, exchanging, checking and measuring.
+// Archives: one traversal of a tree's state (visit) serves saving, loading, exchanging, checking and measuring.
 //
-// What the items of a list hold (models, grids, ...) is packed: one array per kind, the items' parts one behind the
-// other, and one array of their lengths. What follows from the rest of the state is `derived`: measured, not copied.
-// What is kept between steps for its memory only is measured, too (visit_scratch).
+// The fields of list items (models, grids, ...) are packed: one array per field, with the values of all items concatenated,
+// and one array of their lengths. State that follows from the rest is `derived`: it is measured but not copied. So is memory
+// that is only kept for reuse between steps (visit_scratch).
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -38,7 +38,7 @@ class Saver {
 public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
-    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true;  // if not, nothing is said of these
+    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true;  // if false, nothing of it is saved
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         if (is_left_out(name)) return;
@@ -102,8 +102,7 @@ private:
     std::map<std::string, Packed> parts_;
 };
 
-// {name: array}, or the arrays of a file -> Engine. It trusts no length and no type; what the numbers say is the business
-// of soundness.cpp.
+// {name: array}, or the arrays of a file -> Engine. Lengths and types are not trusted; soundness.cpp checks the values.
 class Loader {
 public:
     static constexpr bool kReads = false, kMeasures = false;
@@ -137,7 +136,7 @@ public:
         in_list_ = true;
         n_items_ = -1;
         items.clear();
-        items.resize(1);  // its parts tell how many there are
+        items.resize(1);  // its fields tell how many there are
         each(*this, items[0]);
         items.resize(static_cast<std::size_t>(std::max<std::ptrdiff_t>(n_items_, 1)));
         for (std::size_t i = 1; i < items.size(); i++) each(*this, items[i]);
@@ -163,8 +162,8 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    // Files from before there were sparse features, renewed models, a watch or sets of labels have nothing of them; others
-    // are not in the middle of a block.
+    // Older files have nothing on sparse features, renewed models, drift detection and sets of labels; others may have been
+    // saved outside a block.
     bool is_lacking(std::string_view name) const {
         if (!name.starts_with("sparse_") && !name.starts_with("renewed_") && !name.starts_with("watch_") &&
             !name.starts_with("block_") && name != "label_reach")
@@ -200,9 +199,9 @@ private:
         if (!found) lack(name, ending);
         const View array(found);
         if (!array.holds<T>()) refuse(name, "is of a wrong type", ending);
-        return {array.data<T>(), array.size()};  // the dict keeps it
+        return {array.data<T>(), array.size()};  // the dict keeps it alive
     }
-    // Items have their parts in the same order, so that this is nearly always the next one.
+    // All items have their fields in the same order, so this is nearly always the next one.
     Packed& part_named(std::string_view name, bool& is_new) {
         is_new = false;
         for (std::size_t i = 0; i < parts_.size(); i++) {
@@ -252,8 +251,8 @@ private:
     std::size_t next_part_ = 0;
 };
 
-// Tree <- another of the same settings, which is left with what the first one had. The other's fields are collected
-// first; to exchange them takes no memory, and so cannot fail.
+// Tree <-> another with the same settings. The other's fields are collected first; exchanging them needs no memory and so
+// cannot fail.
 class Collector {
 public:
     static constexpr bool kReads = false, kMeasures = false;
@@ -294,8 +293,8 @@ private:
     std::size_t next_ = 0;
 };
 
-// Numbers that only sums and comparisons read: any finite number of at most `largest` will do, and learning leaves them
-// so. What a file holds is refused otherwise; what a strange file has made of them since is put right before it is saved.
+// Numbers that are only summed and compared may have any finite value up to `largest`, and learning keeps them there. A file
+// with others is refused; if learning has led outside after a strange file, they are clipped before saving.
 template <bool kHeals>
 class Bounds {
 public:
@@ -332,7 +331,7 @@ private:
             }
         }
     }
-    // Conditions and values of rows have rules of their own, and so have models; a scaler takes any number.
+    // Conditions, values of rows and models have rules of their own; a scaler accepts any number.
     bool has_own_rules(std::string_view name) const {
         const std::string whole = list_ + std::string(name);
         for (const char* other :
@@ -345,7 +344,7 @@ private:
     std::string list_;
 };
 
-// Bytes held on the heap, with what the allocator takes for itself. It changes nothing.
+// Bytes on the heap, including the allocator's overhead. Changes nothing.
 class Sizer {
 public:
     static constexpr bool kReads = false, kMeasures = true;
@@ -363,10 +362,10 @@ public:
     }
     template <class T, class Field>
     void records(const char* name, std::vector<T>& items, Field T::*) {
-        if (std::string_view(name) == "trial") add(items.capacity() * sizeof(T));  // once
+        if (std::string_view(name) == "trial") add(items.capacity() * sizeof(T));  // only once
     }
     template <class T>
-    void owned(const T&) {  // by a pointer
+    void owned(const T&) {  // behind a pointer
         add(sizeof(T));
     }
     template <class Items, class Each>
@@ -380,7 +379,7 @@ public:
     }
 
 private:
-    // A block has a head of eight bytes, and is a multiple of sixteen (glibc; elsewhere it is much the same).
+    // A block has a header of eight bytes and a size that is a multiple of sixteen (glibc; elsewhere it is similar).
     void add(std::size_t size) { bytes += size == 0 ? 0 : std::max<std::size_t>(32, (size + 8 + 15) / 16 * 16); }
 };
 

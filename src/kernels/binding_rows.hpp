@@ -1,4 +1,4 @@
-// What the bindings of both engines share: locks, rows in, predictions out, views.
+// Common parts of the bindings of both engines: locks, rows as input, predictions as output, arrays.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -52,7 +52,7 @@ auto writing(Result (Base::*method)(Arguments...)) {
     };
 }
 
-// A number of the engine, read while nobody learns.
+// A number of the engine, read under the readers' lock.
 template <class Engine, class Get>
 auto reading(Get get) {
     return [get](const Engine& engine) {
@@ -73,7 +73,7 @@ int checked_model(const Engine& engine, int model) {
     return model;
 }
 
-// Rows from Python: a value for each of the first features, or all; and what they hold of sparse features.
+// Rows from Python: values of all or only the first features, and sparse features.
 struct RowsGiven {
     const Matrix& X;
     const SparseBatch* sparse;
@@ -91,7 +91,7 @@ void check_rows(const Engine& engine, const RowsGiven& given) {
         if (id < 0 || id >= n_sparse) throw nb::value_error("a sparse feature is not known");
 }
 
-// A level's code is a place in arrays.
+// Codes of levels are used as indices.
 template <class Engine>
 void check_levels(const Engine& engine, const Matrix& X) {
     const std::size_t m = X.shape(1);
@@ -105,7 +105,7 @@ void check_levels(const Engine& engine, const Matrix& X) {
     }
 }
 
-// Targets are codes of labels, which are places in arrays.
+// Targets may be codes of labels, which are used as indices.
 template <class Engine>
 void check_step(const Engine& engine, const RowsGiven& given, const Doubles& targets, const Doubles& weights) {
     const Matrix& X = given.X;
@@ -134,8 +134,8 @@ auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const Spa
                         static_cast<int>(X.shape(0)));
 }
 
-// Calls each(rows, sparse, n, places) for some rows at a time while nobody learns, on any thread and without the GIL;
-// [rows, width()] values of type T. Features that have come since the rows were read are missing in them.
+// Calls each(rows, sparse, n, places) for a few rows at a time, on any thread, under the readers' lock and without the GIL;
+// returns [rows, width()] values of type T. Features newer than the rows are missing in them.
 template <class T, class Engine, class Width, class Each>
 nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, Each&& each) {
     const Matrix& X = all.X;
@@ -148,7 +148,7 @@ nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, E
         check_rows(engine, all);
         check_levels(engine, X);
         columns = static_cast<std::size_t>(width());
-        out.reset(new T[n_rows * columns]);  // set below, by whoever is to set it: its memory comes with that
+        out.reset(new T[n_rows * columns]);  // not initialised: the thread that fills a part also touches its memory first
         const auto predict = [&](std::size_t begin, std::size_t end, int) {
             std::vector<double> wide(given < n_features ? kRowsTogether * n_features : 0);
             for (std::size_t i = begin; i < end; i += kRowsTogether) {
@@ -162,12 +162,12 @@ nb::object for_rows(const Engine& engine, const RowsGiven& all, Width&& width, E
             }
         };
         Threads::all().run_ranges(engine.n_threads, n_rows, kRowsTogether, engine.predicting_work(), predict);
-        turn.end();  // before the GIL is waited for
+        turn.end();  // before waiting for the GIL
     }
     return new_array(std::move(out), {X.shape(0), columns});
 }
 
-// The same with each(leaf, predictors, place) for every row.
+// The same, calling each(leaf, predictors, place) for every row.
 template <class T, class Engine, class Width, class Each>
 nb::object for_predictors(const Engine& engine, const RowsGiven& X, Width&& width, Each&& each) {
     const auto each_block = [&](const double* rows, const SparseRows& held, int n, T* out) {
@@ -187,14 +187,14 @@ nb::object probabilities(const Engine& engine, Matrix X, const SparseBatch* spar
         [&](int leaf, const double* logits, double* out) { engine.probabilities_of(leaf, logits, out); });
 }
 
-// Numbers [rows, outputs].
+// Predicted numbers [rows, outputs].
 template <class Engine>
 nb::object numbers(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     const auto answer = [&](int leaf, const double* predictors, double* out) { engine.numbers_of(leaf, predictors, out); };
     return for_predictors<double>(engine, {X, sparse}, [&] { return engine.n_outputs(); }, answer);
 }
 
-// Lower and upper ends [rows, 2].
+// Lower and upper ends of intervals [rows, 2].
 template <class Engine>
 nb::object intervals(const Engine& engine, Matrix X, double reach, const SparseBatch* sparse) {
     const auto answer = [&](int leaf, const double* predictors, double* out) {
@@ -264,7 +264,7 @@ void load(Engine& engine, const Arrays& arrays) {
     engine.check();
 }
 
-// Takes over a state from outside if it is sound; otherwise the engine stays what it was.
+// Adopts a state from outside if it is sound; otherwise the engine is unchanged.
 template <class Engine, class Arrays>
 void restore(Engine& engine, const Arrays& arrays) {
     const Writing lock(engine);
@@ -304,7 +304,7 @@ auto values(Values&& values_of) {
                  column<Engine>([](const Engine& e) -> auto& { return e.records; }, [](const auto& r) { return r.field; }))
 #define TABLE_COLUMN(name, field) .def_prop_ro(name, values<Engine>([](const Engine& e) -> auto& { return e.table->field; }))
 
-// Codes of labels that are whole numbers, or None when Python must read them.
+// Codes of integer labels, or None if Python must read them.
 template <class Engine>
 nb::object label_codes(RowFace<Engine>& face, Labels y) {
     std::vector<std::int32_t> codes(y.shape(0));
@@ -312,7 +312,7 @@ nb::object label_codes(RowFace<Engine>& face, Labels y) {
     return new_array(std::move(codes), {y.shape(0)});
 }
 
-// As nanobind's own conversion, which ends the process where there is no memory.
+// Like nanobind's own conversion, which aborts the process when memory runs out.
 template <class T>
 std::vector<T> items_of(const nb::list& list) {
     std::vector<T> items;
@@ -325,7 +325,7 @@ template <class Engine>
 auto bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     return nb::class_<Face>(m, name)
-        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)  // None is for Python to refuse
+        .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)  // Python rejects None
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def(
@@ -362,7 +362,7 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def("sparse_ids", &Face::sparse_ids, "names"_a, nb::kw_only(), "learning"_a, "centred"_a);
 }
 
-// What every engine offers to the faces: columns, rows, predictions, and its state.
+// The methods that all engines offer: schema, rows, predictions, state.
 template <class Engine>
 void bind_common(nb::class_<Engine>& bound) {
     bound.def("add_feature", writing<Engine>(&Engine::add_feature), "categorical"_a, "has_value"_a)

@@ -1,4 +1,4 @@
-// The typed face of the kernels: see src/driftree/learn/_kernels.pyi.
+// Python bindings of the kernels: see src/driftree/learn/_kernels.pyi.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -23,7 +23,7 @@ nb::tuple tuple_of(const Condition& c) {
     return nb::make_tuple(c.feature, c.threshold, c.equality != 0, c.missing_left != 0);
 }
 
-// ---------------------------------------------------------------- what both settings have
+// ---------------------------------------------------------------- common to both settings
 template <class Engine>
 nb::object inputs(const Engine& engine, Matrix X, const SparseBatch* sparse) {
     return for_rows<double>(
@@ -74,7 +74,7 @@ std::tuple<double, double> noise_floor(const Engine& engine, int model) {
     return {loss.has_floor != 0.0 ? loss.floor[0] : 0.0, loss.has_floor != 0.0 ? loss.floor[1] : 0.0};
 }
 
-// Of the target's own unit, squared; what it is depends on the loss.
+// In the squared unit of the target; its meaning depends on the loss.
 template <class Engine>
 double spread(const Engine& engine, int model) {
     const Reading lock(engine);
@@ -89,12 +89,12 @@ LossKind loss_named(const std::string& name) {
     throw std::invalid_argument("there is no loss '" + name + "' of numbers");
 }
 
-// Makes the loss that Python has, for each engine that is made with it.
+// Creates the custom loss for each engine that uses it.
 auto maker_of(const nb::object& loss) -> decltype(MeasuredTree::Settings::asked) {
     return [loss](const NumberTarget& target) { return std::make_shared<PythonLoss>(loss, target); };
 }
 
-// What a tree asks of a node, or of a trial, when it decides: a copy.
+// A copy of a node's, or a trial's, state, from which Python decides.
 struct NodeState {
     int parent, depth, model;
     bool is_leaf;
@@ -204,7 +204,7 @@ void bind_sums(nb::module_& m, const char* name) {
         .def_ro("weight", &Sums::weight);
 }
 
-// ---------------------------------------------------------------- the watch
+// ---------------------------------------------------------------- drift detection
 template <class Engine>
 void set_watch(Engine& engine, int keep_one_in, int check_rows, int checks_later, int most_earlier, double least_excess,
                double most_excess, std::int64_t most_values, double level) {
@@ -213,7 +213,7 @@ void set_watch(Engine& engine, int keep_one_in, int check_rows, int checks_later
                           least_excess, most_excess, most_values,  level};
 }
 
-// The rows that are kept, their targets, what they cost when they came, and when that was.
+// The kept rows, their targets, their losses when they came, and the rows of the stream.
 template <class Engine>
 nb::tuple watched_rows(const Engine& engine) {
     const Reading lock(engine);
@@ -304,7 +304,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
     bind_common(bound);
 }
 
-// ---------------------------------------------------------------- ours
+// ---------------------------------------------------------------- the measured setting
 const Grid& checked_grid(const MeasuredTree& engine, int node) { return engine.evidence.grids[checked_node(engine, node)]; }
 
 template <class Find>
@@ -363,7 +363,7 @@ nb::object first_rows(const MeasuredTree& engine, int node) {
     return new_array(std::move(rows), {n, m});
 }
 
-// What the loss of a model would rise by without each of its bends, in nats, to the second order.
+// Second-order estimate of the nats that a model would lose without each of its bends.
 nb::list bend_worth(const MeasuredTree& engine, int model) {
     const Reading lock(engine);
     nb::list out;
@@ -454,7 +454,7 @@ nb::tuple grid_sums(const MeasuredTree& engine, int node) {
 }
 
 // ---- sparse features
-// The weights that a node's model has for them: ids, and [ids, outputs].
+// The sparse weights of a node's model: ids, and [ids, outputs].
 nb::tuple sparse_weights(const MeasuredTree& engine, int node) {
     const Reading lock(engine);
     const Model& model = engine.models[engine.nodes[checked_node(engine, node)].model];
@@ -471,7 +471,7 @@ nb::tuple sparse_weights(const MeasuredTree& engine, int node) {
     return nb::make_tuple(new_array(std::move(ids), {n}), new_array(std::move(out), {n, static_cast<std::size_t>(outputs)}));
 }
 
-// What rows hold of features without a column: begin, ids, inputs.
+// The features without a column in some rows: begin, ids, inputs.
 nb::tuple sparse_inputs(const MeasuredTree& engine, const SparseBatch& batch) {
     const Reading lock(engine);
     const SparseTable& table = engine.table->sparse;
@@ -722,7 +722,7 @@ void bind_measured(nb::module_& m) {
         .def("promote", &RowFace<Engine>::promote, "known"_a, "id"_a, "has_column"_a);
 }
 
-// ---------------------------------------------------------------- the paper's
+// ---------------------------------------------------------------- the paper's setting
 const Candidates& settled(PaperTree& engine, int node) {
     checked_node(engine, node);
     engine.evidence.settle(node);
@@ -735,7 +735,7 @@ nb::list stored_candidates(PaperTree& engine, int node) {
     const Candidates& store = settled(engine, node);
     for (int k = 0; k < store.n(); k++) {
         double rows = engine.nodes[node].rows - store.n_before[k];
-        if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // only rounding is left of the right side
+        if (rows - store.n_left[k] < 1e-9 * rows) rows = store.n_left[k];  // the rest is rounding
         out.append(nb::make_tuple(store.gain[k], store.feature[k], store.value[k], store.n_left[k], rows - store.n_left[k],
                                   engine.records[node].own_loss - store.loss_before[k]));
     }
@@ -762,7 +762,7 @@ void bind_paper(nb::module_& m) {
     bind_row_face<Engine>(m, "PaperRowFace");
 }
 
-// Rows of sparse features: what `learn` and the predictions take besides a matrix.
+// Sparse features of rows, an argument of `learn` and of predictions next to the matrix.
 void bind_sparse_batch(nb::module_& m) {
     nb::class_<SparseBatch>(m, "SparseRows")
         .def(
@@ -814,11 +814,11 @@ void bind_sparse_batch(nb::module_& m) {
         .def_prop_ro("values", [](const SparseBatch& rows) { return copied_array(rows.values.data(), rows.values.size()); });
 }
 
-// Are all numbers finite?
+// Whether all numbers are finite.
 bool all_finite(Matrix X, int n_threads) {
     std::atomic<bool> are_finite = true;
     Threads::all().run_ranges(n_threads, X.size(), 8, 0.5, [&](std::size_t begin, std::size_t end, int) {
-        double sum[8] = {};  // of zeros, or of what is not a number
+        double sum[8] = {};  // 0, or NaN if any number is not finite
         const double* x = X.data() + begin;
         const std::size_t n = end - begin;
         for (std::size_t i = 0; i + 8 <= n; i += 8)

@@ -1,5 +1,5 @@
-// Loops over the paper's candidates (see candidates.hpp, candidate_step.hpp); part of simple_models.cpp, and like all
-// of it compiled once per instruction set.
+// Loops over the paper's candidates (see candidates.hpp, candidate_step.hpp), as part of simple_models.cpp compiled once per
+// instruction set.
 #pragma once
 #include <cmath>
 
@@ -52,7 +52,7 @@ void measure(const Shape& s, const Gradients& g, const double* whole, double n_r
     }
 }
 
-// Adds to a few vectors of the sum, which stay in registers meanwhile.
+// Adds to a few vectors of the sum, which stay in registers.
 template <int vectors>
 inline void add_block(const Shape& s, const Gradients& g, const std::int32_t* places, int n, int output, int column,
                       double* sum) {
@@ -140,7 +140,7 @@ BucketRange codes(const double* values, int n, int n_buckets, std::uint8_t* out)
         high = values[i] > high ? values[i] : high;
     }
     const double width = high - low, factor = n_buckets / width;
-    const bool is_usual = width < HUGE_VAL && factor < HUGE_VAL;  // else all share the first bucket
+    const bool is_usual = width < HUGE_VAL && factor < HUGE_VAL;  // otherwise all values are in the first bucket
     const BucketRange range = {low, high, is_usual ? low : 0.0, is_usual ? factor : 0.0};
     for (i = 0; i < n; i++) {
         const int bucket = static_cast<int>((values[i] - range.origin) * range.factor);
@@ -150,11 +150,12 @@ BucketRange codes(const double* values, int n, int n_buckets, std::uint8_t* out)
     return range;
 }
 
-// With T all gradients and D the left ones minus their share of T, (7) is |T|^2 / n + |D|^2 / n_left + |D|^2 / n_right.
-// Inside a bucket D is bounded by the triangle inequality, and a term as |a + b|^2 / (n + k) <= |a|^2 / n + |b|^2 / k.
+// If T is the sum of all gradients and D that of the left ones minus their share of T, (7) is |T|^2 / n + |D|^2 / n_left +
+// |D|^2 / n_right. Inside a bucket D is bounded by the triangle inequality, and a term by |a + b|^2 / (n + k) <= |a|^2 / n +
+// |b|^2 / k.
 void bound_gains(Buckets& s, double all_norm, double n, double gain_step) {
     const double base = all_norm / n, least = 1e-9 * n;
-    double squares[kMostBuckets + 1], lengths[kMostBuckets + 1];  // of D at the borders, at least
+    double squares[kMostBuckets + 1], lengths[kMostBuckets + 1];  // of D at the borders, lower bounds
     for (int b = 0; b <= s.n; b++) {
         const double n_left = s.rows[b], n_right = n - n_left;
         const double gain = s.left_norm[b] / n_left + s.right_norm[b] / n_right;
@@ -178,7 +179,7 @@ void bound_gains(Buckets& s, double all_norm, double n, double gain_step) {
     }
 }
 
-// What the fullest bucket holds is what the others do not: of a rare level, only its own rows are added.
+// The sum of the fullest bucket is the total minus all others: for a rare level, only its own rows are added.
 void sum_buckets(const Shape& s, const Gradients& g, const double* whole, double n_rows, double gain_step,
                  const std::int32_t* places, Buckets& buckets, double* prefix) {
     const int size = s.outputs * s.stride;
@@ -241,7 +242,7 @@ void settle(double* left, const double* before, const double* whole, int size, c
     norms[1] = total(r);
 }
 
-// The loop over candidates is written once for eight of them, and for one, of which the last few are.
+// The loop over candidates is written once, for eight candidates and for each of the remaining few.
 inline void pick(const double* from, const std::int32_t* places, Vector& to) {
     for (int lane = 0; lane < kLanes; lane++) to.part[lane / kWidth][lane % kWidth] = from[places[lane]];
 }
@@ -251,8 +252,8 @@ inline void mark(std::uint64_t* to, const Mask& where, std::uint64_t bit) {
 }
 inline void mark(std::uint64_t* to, bool where, std::uint64_t bit) { *to |= where ? bit : 0; }
 
-// Eight candidates (Number is Vector) or one (double) from k on: on which side the row lies, and (7) with the shortest
-// and the longest gradients that are possible now.
+// For eight candidates (Number is Vector) or one (double) from k on: the side of the row, and (7) with the shortest and the
+// longest possible gradients.
 template <class Number>
 inline void add_row_to(const CandidateColumns& s, int k, const CandidateRow& row, double n, double gain_step, Number& lowest,
                        Number& highest) {

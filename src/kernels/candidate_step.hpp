@@ -1,9 +1,9 @@
-// One step of a node's candidates, Algorithm 1, lines 6 to 12: the stored ones grow by the step's rows, and values of
-// these rows become candidates where they promise more.
+// One step of a node's candidates, Algorithm 1, lines 6 to 12: the step's rows are added to the stored candidates, and
+// values of these rows with a larger gain become candidates.
 //
-// A batch has nearly as many values as cells, and almost none gets into the store. So no feature is sorted: its rows
-// are put into buckets, whose sums give the exact gains at their borders and bounds for what lies between; a bucket is
-// looked into only if a value in it may be good enough. The outcome is that of looking at all values.
+// A batch has nearly as many values as cells, and almost none gets into the store. So features are not sorted: their rows
+// are put into buckets, whose sums give the exact gains at the borders and bounds in between. A bucket is searched only if
+// one of its values may be good enough. The result is the same as with all values.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -22,14 +22,14 @@
 
 namespace driftree {
 
-// What the rows of a step add to a node's store: to the node itself, and to the left of each candidate. Additive over rows.
-// Which values of the rows become candidates is not: see CandidateStep::renew.
+// Sums of a step's rows for a node's store: over all of them, and over those on the left of each candidate. Additive over
+// rows. Which values of the rows become candidates is not: see CandidateStep::renew.
 struct CandidateSums {
-    Lines<double> gradient;  // [outputs, stride] of all rows
+    Lines<double> gradient;  // [outputs, stride] over all rows
     std::vector<double> n_left, loss_left;
     Lines<double> gradient_left;         // [candidates, outputs, stride]
-    std::vector<std::uint8_t> has_left;  // 0: no row is to the left, and the gradient above is not set
-    std::vector<double> row;             // a single row waits: its values, instead of what is to the left of whom,
+    std::vector<std::uint8_t> has_left;  // 0: no row is on the left, and its gradient is not set
+    std::vector<double> row;             // a single row that waits: its values, instead of sums of the left sides,
     double length = 0.0;                 // and the length of its gradient
 
     CandidateSums& operator+=(const CandidateSums& other) {
@@ -52,7 +52,7 @@ struct CandidateSums {
     }
 };
 
-// The work on one node; kept between steps for its memory.
+// The work on one node; reused, for its memory.
 class CandidateStep {
 public:
     void begin(const Functions& f, const Shape& shape, const Schema& schema, const Chunk& chunk, const Visit& visit,
@@ -71,7 +71,7 @@ public:
         gradients_ = {chunk.inputs.data(), visit.rows, residual_.data(), sums_.data()};
         f.add_gradients(shape, gradients_, nullptr, n_, all_.data());
     }
-    // What the rows add; a single one is told by its values, if it may wait.
+    // Sums the rows. A single row is passed on as its values if it may wait.
     void accumulate(const Candidates& store, bool may_wait, CandidateSums& sums) {
         sums.gradient = all_;
         if (may_wait && n_ == 1) {
@@ -90,8 +90,8 @@ public:
         for (const RowSums& one : sums_) n += one.n;
         sum_left(store, n, sums);
     }
-    // Values of the step's rows become candidates where they promise more than what is stored. Not additive: that takes
-    // the rows themselves. `then`, `now`: the node's sums without and with them.
+    // Values of the step's rows become candidates if their gain is larger than that of stored ones. Not additive: this needs
+    // the rows themselves. `then` and `now` are the node's sums without and with them.
     void renew(Candidates& store, const LifeSums& then, const LifeSums& now, int budget, int replacements) {
         budget_ = budget;
         room_ = std::max(0, budget - store.n());
@@ -120,8 +120,8 @@ public:
     }
 
 private:
-    struct Bench {      // of each thread
-        Column column;  // of the feature that is looked at
+    struct Bench {      // one per thread
+        Column column;  // the current feature
         Lines<double> left, right, prefix;
         std::vector<std::int32_t> passing;
     };
@@ -138,7 +138,7 @@ private:
     const double* row() const { return raw_ + static_cast<long>(gradients_.rows[0]) * schema_->n_features; }
 
     // ---------------------------------------------------------------- one row
-    // A single row has the same gain for every feature: all of its length.
+    // A single row has the same gain for every feature, that of its whole gradient.
     void propose_row(Candidates& store, const LifeSums& now, int replacements) {
         const double* x = row();
         const double score = rank(rule_.gain(norm_, 0.0, sums_[0].n, sums_[0].n));
@@ -151,15 +151,15 @@ private:
         if (rest > 0) find_worse(store, now, score, std::min(rest, replacements));
         fresh_.resize(std::min(fresh_.size(), room_ + worst_.size()));
     }
-    // Who is worse than the score, at most as many as are wanted; their order does not matter, as all that replace them
-    // have the same score.
+    // Finds stored candidates that are worse than the score, at most `wanted`. Their order does not matter, as all that
+    // replace them have the same score.
     void find_worse(Candidates& store, const LifeSums& now, double score, int wanted) {
         const WaitingRows& waiting = store.waiting;
         int n_near = 0;
         for (int k = 0; k < store.n(); k++) n_near += waiting.least[k] < score;
         for (int k = 0; k < store.n() && wanted > 0; k++) {
             if (waiting.least[k] >= score) continue;
-            const bool goes = n_near <= wanted && waiting.most[k] < score;  // whatever its gain is
+            const bool goes = n_near <= wanted && waiting.most[k] < score;  // whatever its exact gain is
             if (!goes) store.settle(rule_, k, now);
             const double own = rank(store.gain[k]);
             if (goes || own < score) worst_.push_back({{own, store.feature[k], store.value[k]}, k});
@@ -171,7 +171,7 @@ private:
         std::sort(worst_.begin(), worst_.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     }
 
-    // Calls of take(k, sums, gradient) with what the rows add to the left of candidate k.
+    // Functions take(k, sums, gradient) that store or add the rows on the left of candidate k.
     auto into(CandidateSums& sums) const {
         return [this, &sums](int k, const RowSums& left, const double* gradient) {
             sums.n_left[k] = left.n;
@@ -193,7 +193,7 @@ private:
         rule_.f->measure(shape_, gradients_, all_.data(), n, n_, sums_.data());
         group_by_feature(store);
         buckets_.resize(schema_->n_features);
-        const double work = n_ * (3.0 + 0.24 * rule_.size);  // nanoseconds, roughly
+        const double work = n_ * (3.0 + 0.24 * rule_.size);  // estimated nanoseconds
         Threads::all().run_ranges(n_threads_, schema_->n_features, 1, work,
                                   [&](std::size_t first, std::size_t last, int who) {
                                       for (int j = static_cast<int>(first); j < static_cast<int>(last); j++)
@@ -212,11 +212,11 @@ private:
             sum_left_of_all(bench, store, buckets_[j], begin, end, bench.prefix.data(), into(sums));
         }
     }
-    // Reads a feature's values; all of them in columns would fill the cache that the inputs need.
+    // Reads a feature's values, one feature at a time: all columns at once would fill the cache that the inputs need.
     void load(Bench& bench, int j) {
         bench.column.fill(*rule_.f, raw_, schema_->n_features, gradients_.rows, n_, j, buckets_[j]);
     }
-    // order_[group_[j] .. group_[j + 1]): the candidates of feature j by value.
+    // order_[group_[j] .. group_[j + 1]): the candidates of feature j, sorted by value.
     void group_by_feature(const Candidates& store) {
         group_.assign(schema_->n_features + 2, 0);
         for (int k = 0; k < store.n(); k++) group_[store.feature[k] + 2]++;
@@ -227,8 +227,8 @@ private:
             std::sort(order_.begin() + group_[j], order_.begin() + group_[j + 1],
                       [&](int a, int b) { return store.value[a] < store.value[b]; });
     }
-    // Sums the rows to the left of candidates of the loaded feature, given by ascending value; `prefix` has the sums before
-    // each bucket, if they are known.
+    // Sums the rows on the left of candidates of the loaded feature, which are sorted by value; `prefix` has the sums before
+    // each bucket, if known.
     template <class Take>
     void sum_left_of_all(Bench& bench, const Candidates& store, const Buckets& buckets, const std::int32_t* first,
                          const std::int32_t* last, const double* prefix, Take&& take) {
@@ -282,7 +282,7 @@ private:
         rule_.f->add_gradients(shape_, gradients_, bench.column.places.data() + begin, end - begin, sum);
     }
     // ---------------------------------------------------------------- a batch: new candidates
-    // First what is known already, then the features that may bring most: both raise the bar for looking into buckets.
+    // First the gains that are already known, then the most promising features: both raise the bar for searching buckets.
     void propose(const Candidates& store, double n) {
         promising_.clear();
         for (int j = 0; j < schema_->n_features; j++) {
@@ -322,7 +322,8 @@ private:
             offer(store, rule_.gain(left_norm, right_norm, n_left, n), j, bench.column.value(begin));
         }
     }
-    // The largest value of each bucket; that of all leaves nothing on the right, and counts only if it is the only one.
+    // Proposes the largest value of each bucket. The largest of all leaves nothing on the right, and counts only if it is
+    // the only value.
     void propose_borders(const Candidates& store, int j, double n) {
         const Buckets& buckets = buckets_[j];
         Bench& bench = benches_[0];
@@ -338,11 +339,11 @@ private:
             offer(store, gain, j, value);
         }
     }
-    // The values inside buckets that may be good enough.
+    // Proposes the values inside buckets that may be good enough.
     void propose_values(const Candidates& store, int j, double n) {
         const Buckets& buckets = buckets_[j];
         Bench& bench = benches_[0];
-        int summed = 0;  // left is the sum of the places before
+        int summed = 0;  // `left` is the sum of the places before it
         bench.left.assign(rule_.size, 0.0);
         for (int b = 0; b < buckets.n; b++) {
             const int begin = buckets.begin[b], end = buckets.begin[b + 1];
@@ -363,7 +364,8 @@ private:
             }
         }
     }
-    // left becomes the sum of the places before `end`: from where it is, or from all, whichever is nearer.
+    // Sets `left` to the sum of the places before `end`, starting from its present sum or from the total, whichever is
+    // nearer.
     void seek(Bench& bench, int summed, int end) {
         if (end - summed <= n_ - end) {
             add_places(bench, summed, end, bench.left.data());
@@ -374,19 +376,19 @@ private:
         for (int c = 0; c < rule_.size; c++) bench.left[c] = all_[c] - bench.right[c];
     }
 
-    // ---------------------------------------------------------------- who gets in
+    // ---------------------------------------------------------------- admission
     void find_worst(const Candidates& store, int wanted) {
         for (int k = 0; k < store.n(); k++) worst_.push_back({{rank(store.gain[k]), store.feature[k], store.value[k]}, k});
         std::partial_sort(worst_.begin(), worst_.begin() + wanted, worst_.end(),
                           [](const auto& a, const auto& b) { return b.first < a.first; });
         worst_.resize(wanted);
     }
-    // The i-th best new candidate gets a free place, or that of the i-th worst of the stored ones if it is better.
+    // The i-th best new candidate gets a free place, or that of the i-th worst stored one if its gain is larger.
     double needed(std::size_t i) const {
         if (i < static_cast<std::size_t>(room_)) return -1.0;
         return i - room_ < worst_.size() ? worst_[i - room_].first.score : HUGE_VAL;
     }
-    // Who scores less gets in neither behind nor before those that are there.
+    // The score below which a new candidate is not admitted.
     double bar() const { return fresh_.empty() ? needed(0) : std::min(fresh_.back().score, needed(fresh_.size())); }
     void offer(const Candidates& store, double gain, std::int32_t feature, double value) {
         const Fresh own = {rank(gain), feature, value};
@@ -438,7 +440,7 @@ private:
     const double* raw_ = nullptr;  // the chunk's rows
     Gradients gradients_ = {};
     int n_ = 0, n_threads_ = 1, room_ = 0, budget_ = 0;
-    double norm_ = 0.0;  // of a single row's gradient, squared
+    double norm_ = 0.0;  // squared length of a single row's gradient
     std::vector<RowSums> sums_;
     Lines<double> all_;
     std::vector<double> residual_, left_norms_, right_norms_;
@@ -446,9 +448,9 @@ private:
     std::vector<std::uint8_t> is_stored_;
     std::vector<Bench> benches_;
     std::vector<Buckets> buckets_;                   // of all features
-    std::vector<std::pair<double, int>> promising_;  // features by what they may bring
-    std::vector<Fresh> fresh_;                       // the new candidates that get in, best first
-    std::vector<std::pair<Fresh, int>> worst_;       // the stored ones that have to fear them, and their places
+    std::vector<std::pair<double, int>> promising_;  // features by their largest possible gain
+    std::vector<Fresh> fresh_;                       // new candidates to be admitted, best first
+    std::vector<std::pair<Fresh, int>> worst_;       // stored ones that they may replace, and their places
 };
 
 }  // namespace driftree

@@ -1,5 +1,5 @@
-// CandidateStore: the paper's evidence. Every node stores split candidates with gradients, counts and losses, and their
-// gains are approximated by one gradient step, (6) and (7). Nothing fades.
+// CandidateStore: the paper's evidence. Every node stores split candidates with gradients, counts and losses, and
+// approximates their gains by one gradient step, (6) and (7). Nothing fades.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,9 +15,9 @@
 
 namespace driftree {
 
-struct CandidateRates {             // handed in by Python
+struct CandidateRates {             // passed by Python
     double gain_step = 0.05;        // lambda of (6) and (7)
-    int per_feature = 3;            // candidates stored
+    int per_feature = 3;            // candidates stored per feature
     double replacement_rate = 0.5;  // share of the store that one step may replace
 };
 
@@ -30,7 +30,7 @@ public:
 
     CandidateRates rates;
     std::vector<Candidates> stores;        // by node
-    std::vector<Lines<double>> gradients;  // of the node's life, [outputs, stride]
+    std::vector<Lines<double>> gradients;  // by node: sum since it was created, [outputs, stride]
 
     // ---- sums of one step
     struct Part {
@@ -45,7 +45,7 @@ public:
             sums.visit(a);
         }
     };
-    struct Whole {  // nothing
+    struct Whole {  // empty
         Whole& operator+=(const Whole&) { return *this; }
         template <class Archive>
         void visit(Archive&) {}
@@ -54,7 +54,7 @@ public:
     struct Scratch {
         [[no_unique_address]] Lessons lessons;
         CandidateStep step;
-        bool may_wait = false;  // a single row, until it is needed
+        bool may_wait = false;  // a single row may wait until it is needed
         int n_threads = 1;
         template <class Archive>
         void visit_scratch(Archive& a) {
@@ -81,7 +81,7 @@ public:
         scratch.may_wait = true;
         scratch.n_threads = n_threads;
     }
-    // Sums from elsewhere must be those of this node.
+    // Checks that sums from elsewhere fit this node.
     void make_room_for(int node, const Part& part) {
         const CandidateSums& sums = part.sums;
         const std::size_t n = stores[node].n(), size = tree_.shape.size();
@@ -98,12 +98,12 @@ public:
         scratch.step.accumulate(stores[stop.node], scratch.may_wait, part.sums);
     }
     void accumulate_last(Step&, Whole&) const {}
-    void accumulate_grid(const Step&, const Stop&, Part&) const {}  // there are none
+    void accumulate_grid(const Step&, const Stop&, Part&) const {}  // there is no grid
     void absorb_grid(int, Part&) {}
     void learn_grid(const Step&, const Stop&, const Visit&, const Features&, Scratch&, int) {}
     double grid_work(int) const { return 0.0; }
     Fade fade_after(double) const { return {}; }
-    // The node's sums have the step's rows already.
+    // The node's own sums already include the step's rows.
     void absorb(int node, const Fade&, const NodeSums& sums, Part& part) {
         Candidates& store = stores[node];
         Lines<double>& gradient = gradients[node];
@@ -129,21 +129,21 @@ public:
         }
     }
     void absorb_last(const Whole&) {}
-    // After absorb(), with what accumulate() left in the scratch.
+    // To be called after absorb(), with the scratch of accumulate().
     void renew(Step&, Scratch& scratch, int node, const NodeSums& sums) {
         const LifeSums now = life(node), then = {now.n - sums.rows, now.loss - sums.own, before_.data()};
         const int budget = rates.per_feature * tree_.table->n_features();
         scratch.step.renew(stores[node], then, now, budget, static_cast<int>(rates.replacement_rate * budget));
     }
 
-    // The target is in other units, in which what was summed means nothing.
+    // Clears all sums when the unit of the target changes, as they mean nothing in the new one.
     void convert(const Conversion&) {
         for (Candidates& store : stores) store.clear();
         for (Lines<double>& gradient : gradients) std::fill(gradient.begin(), gradient.end(), 0.0);
         for (NodeRecord& record : tree_.records) record.own_loss = record.subtree_loss = 0.0;
     }
 
-    // ---- is anything due? A cheap filter; Python decides.
+    // ---- whether anything is due: a cheap filter; Python decides
     bool is_due(int node) {
         const NodeRecord& record = tree_.records[node];
         const bool is_leaf = tree_.nodes[node].is_leaf();
@@ -160,7 +160,7 @@ public:
         stores.reserve(n);
         gradients.reserve(n);
     }
-    using Memory = Lines<double>;  // of a new node: its gradient
+    using Memory = Lines<double>;  // memory of a new node: its gradient
     Memory new_memory() const { return Memory(tree_.shape.size(), 0.0); }
     void add_node(int node, Memory&& memory) {
         if (node >= std::ssize(stores)) {
@@ -177,7 +177,7 @@ public:
         Model left, right;
         double left_loss = 0.0, right_loss = 0.0, n_left = 0.0, n_right = 0.0;
     };
-    // Children by (6) and (7): theta - lambda / n * gradient, and the loss share minus their part of the gain.
+    // Children by (6) and (7): theta - lambda / n * gradient, and their share of the loss minus their part of the gain.
     Draft draft(int node, int k) {
         settle(node);
         const Candidates& store = stores[node];
@@ -221,14 +221,14 @@ public:
         right.evidence = own.evidence * draft.n_right / (draft.n_left + draft.n_right);
         set_subtree_loss(node, draft.left_loss + draft.right_loss);
     }
-    // What a subtree loses is the sum over its leaves, so the nodes above change with it.
+    // The loss of a subtree is the sum over its leaves, so it changes for all nodes above as well.
     void set_subtree_loss(int node, double loss) {
         const double change = loss - tree_.records[node].subtree_loss;
         for (int above = tree_.nodes[node].parent; above >= 0; above = tree_.nodes[above].parent)
             tree_.records[above].subtree_loss += change;
         tree_.records[node].subtree_loss = loss;
     }
-    void settle(int node) { stores[node].settle_all(gain_rule(), life(node)); }  // before they are looked at
+    void settle(int node) { stores[node].settle_all(gain_rule(), life(node)); }  // before candidates are read
     void settle() {
         for (int node = 0; node < tree_.nodes.size(); node++)
             if (tree_.nodes[node].is_alive) settle(node);
@@ -236,13 +236,13 @@ public:
     void make_challenger() {}
     void drop_challenger() {}
 
-    // ---- growing
+    // ---- growth
     void feature_came() {}
     struct Moved {
         std::vector<Candidates> stores;
         std::vector<Lines<double>> gradients;
     };
-    // Sums of gradients of fewer outputs start afresh.
+    // With more outputs, sums of gradients start again from 0.
     Moved reshaped(const Shape& to) const {
         Moved moved = {stores, gradients};
         const int stride = tree_.shape.stride;
@@ -277,7 +277,7 @@ public:
 
 private:
     LossTree<Sgd>& tree_;
-    Lines<double> before_;  // the gradient of the node at work without the step
+    Lines<double> before_;  // the current node's gradient before the step
 };
 
 }  // namespace driftree

@@ -1,5 +1,5 @@
-// Candidates: the paper's store. Per node, a fixed number of split candidates with their gradients, counts and losses,
-// each over its own window (the rows since it was stored); gains by the approximation (7).
+// Candidates: the paper's store. Per node, a bounded number of split candidates with their gradients, counts and losses,
+// each over its own window (the rows since it was stored), and gains by the approximation (7).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -14,44 +14,44 @@
 
 namespace driftree {
 
-// A node's own sums over its life.
+// A node's sums since it was created.
 struct LifeSums {
     double n, loss;
     const double* gradient;  // [outputs, stride]
 };
 
-// What gains are computed with: the kernels, the length of a gradient, lambda of (7).
+// Parameters of gains: the kernels, the length of a gradient, lambda of (7).
 struct GainRule {
     const Functions* f;
     int size;
     double step;
     double gain(double left_norm, double right_norm, double n_left, double n) const {
-        const double n_right = n - n_left;  // of an empty side, rounding may have left something
+        const double n_right = n - n_left;  // rounding may leave a rest on an empty side
         return step * ((n_left > 0.0 ? left_norm / n_left : 0.0) + (n_right > 1e-9 * n ? right_norm / n_right : 0.0));
     }
 };
 
-inline double rank(double gain) {   // 12 significant digits: rounding cannot decide a tie
-    if (gain != gain) return -1.0;  // sorting needs an order
+inline double rank(double gain) {   // 12 significant digits, so that rounding cannot decide a tie
+    if (gain != gain) return -1.0;  // NaN would break sorting
     return std::bit_cast<double>((std::bit_cast<std::uint64_t>(gain) + 0x800) & ~std::uint64_t{0xFFF});
 }
 
 // Row by row, most sums of most candidates are not needed yet: whether a candidate is replaced or chosen depends on its
-// gain, and a row can move that only so far: no side's gradient changes by more than the row's (triangle inequality).
-// So rows wait. A candidate learns at once on which side they lie, which bounds its gain; when the bounds cannot tell
-// whether it is replaced or chosen, it is settled. The rows are then added one by one, as if they had not waited.
+// gain, and a row changes that only a little: neither side's gradient changes by more than the row's (triangle inequality).
+// So rows wait. A candidate records at once on which side they are, which bounds its gain. When the bounds cannot tell
+// whether it is replaced or chosen, it is settled: the rows are added one by one, as if they had not waited.
 struct WaitingRows {
     static constexpr int kMost = 32;
     int n = 0;
-    bool is_open = false;                           // the rest is only kept while rows come one by one
+    bool is_open = false;                           // the rest is only valid while rows come one by one
     Lines<double> gradients;                        // [kMost, outputs, stride]
     std::vector<double> low;                        // per candidate: a row goes left if low <= x <= value
-    std::vector<std::uint64_t> is_left;             // bit i: waiting row i went left, and is not in the candidate's sum yet
+    std::vector<std::uint64_t> is_left;             // bit i: waiting row i went left and is not in the candidate's sum yet
     std::vector<double> left_length, right_length;  // |g_left| and |g_right| when last settled
-    std::vector<double> left_reach, right_reach;    // by how much they may have changed since
+    std::vector<double> left_reach, right_reach;    // bounds of their change since then
     std::vector<double> least, most;                // bounds of the gain
     double lowest = 0.0, highest = 0.0;             // bounds of all gains
-    double node_length = 0.0;                       // the node's own gradient is not longer
+    double node_length = 0.0;                       // bound of the length of the node's own gradient
 
     template <class Archive>
     void visit_scratch(Archive& a) {
@@ -82,7 +82,7 @@ struct Candidates {
     Lines<double> gradient_left;                // [n, outputs, stride]
     Lines<double> gradient_before;
     std::vector<double> gain;  // (7): lambda (|g_left|^2 / n_left + |g_right|^2 / n_right)
-    WaitingRows waiting;       // not saved: settled before
+    WaitingRows waiting;       // not saved: it is settled before
 
     int n() const { return static_cast<int>(feature.size()); }
     void clear() { *this = Candidates(); }
@@ -116,7 +116,7 @@ struct Candidates {
         gradient_before.resize(gradient_before.size() + size);
         return n() - 1;
     }
-    // A new candidate at place k, whose window begins with the node's sums `then`.
+    // Puts a new candidate at place k, whose window starts at the node's sums `then`.
     void start(int k, std::int32_t new_feature, double new_value, bool equality, const LifeSums& then, int size) {
         feature[k] = new_feature;
         value[k] = new_value;
@@ -130,7 +130,7 @@ struct Candidates {
             set_condition(k, equality);
         }
     }
-    // Adds what waits for candidate k, and computes its gain.
+    // Adds the waiting rows to candidate k and computes its gain.
     void settle(const GainRule& rule, int k, const LifeSums& node) {
         const long place = static_cast<long>(k) * rule.size;
         double norms[2];
@@ -139,7 +139,7 @@ struct Candidates {
         gain[k] = rule.gain(norms[0], norms[1], n_left[k], node.n - n_before[k]);
         if (waiting.is_open) waiting.note_gain(k, norms, gain[k]);
     }
-    // Adds what the rows of a step add to the left of candidate k, and computes its gain. No row waits.
+    // Adds the rows of a step to the left of candidate k and computes its gain. No row may be waiting.
     void settle_with(const GainRule& rule, int k, const double* gradient, const LifeSums& node) {
         const long place = static_cast<long>(k) * rule.size;
         double norms[2];
@@ -147,13 +147,13 @@ struct Candidates {
                        norms);
         gain[k] = rule.gain(norms[0], norms[1], n_left[k], node.n - n_before[k]);
     }
-    // From here on, no row waits.
+    // Settles all candidates: afterwards no row is waiting.
     void settle_all(const GainRule& rule, const LifeSums& node) {
         for (int k = 0; k < n() && waiting.n > 0; k++) settle(rule, k, node);
         waiting.n = 0;
         waiting.is_open = false;
     }
-    // Memory for the gradient of a row that is going to wait; `node`: the sums without it.
+    // Memory for the gradient of the next waiting row; `node` has the sums without it.
     double* next_waiting(const GainRule& rule, const Schema& schema, const LifeSums& node) {
         if (!waiting.is_open || waiting.n == WaitingRows::kMost) {
             if (!waiting.is_open) {
@@ -171,12 +171,12 @@ struct Candidates {
         }
         return waiting.gradients.data() + static_cast<long>(waiting.n) * rule.size;
     }
-    // The row whose gradient was put there; `node`: the sums with it.
+    // Adds the row whose gradient was stored there; `node` has the sums with it.
     void add_waiting(const GainRule& rule, const double* x, double weight, double loss, double length,
                      const LifeSums& node) {
         WaitingRows& w = waiting;
         w.node_length += length;
-        const double reach = length + 1e-14 * w.node_length;  // the node's sums are rounded
+        const double reach = length + 1e-14 * w.node_length;  // allows for rounding of the node's sums
         const GainBounds bounds =
             rule.f->add_row({n(), feature.data(), w.low.data(), value.data(), n_before.data(), n_left.data(),
                              loss_left.data(), w.is_left.data(), w.left_length.data(), w.right_length.data(),
@@ -186,7 +186,7 @@ struct Candidates {
         w.highest = bounds.highest;
         w.n++;
     }
-    // The best gain of those with rows on both sides, or some gain below `needed` if none reaches that.
+    // The best gain of a candidate with rows on both sides, or any gain below `needed` if none reaches that.
     double best_gain(const GainRule& rule, const LifeSums& node, double needed) {
         double best = -1.0;
         if (waiting.is_open && waiting.highest < needed) return best;

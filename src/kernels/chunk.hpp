@@ -1,7 +1,7 @@
 // Chunk: the rows of one step, read and scaled once.
 //
-// The rows of a step are a set: they are visited in an order that depends on their values and the seed, not on the order
-// of arrival (which only rows of equal values keep among themselves).
+// The rows of a step are a set: they are visited in an order that depends on their values and the seed, not on their order
+// of arrival (except among rows with equal values).
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -22,7 +22,7 @@ inline std::uint64_t mix64(std::uint64_t z) {  // splitmix64's finaliser
     return z ^ (z >> 31);
 }
 
-// Which of n inputs are not 0; returns how many.
+// Lists which of n inputs are not 0; returns their number.
 inline int list_active(const double* inputs, int n, std::int32_t* list) {
     int count = 0;
     for (int c = 0; c < n; c++) {
@@ -32,16 +32,16 @@ inline int list_active(const double* inputs, int n, std::int32_t* list) {
     return count;
 }
 
-struct Features {  // those from `begin` on, before `end`
+struct Features {  // those from `begin` up to, not including, `end`
     int begin, end;
 };
 
-// Rows as they are given: the first `width` values of each, what they hold of sparse features, and what is to be learnt.
+// Rows as passed in: the first `width` values of each, their sparse features, targets and weights.
 struct Given {
     const double* X;
     int width;
     SparseRows sparse;
-    const double *targets, *weights;  // weights nullptr: all 1
+    const double *targets, *weights;  // weights = nullptr: all 1
 };
 
 // The rows of one step: raw values, inputs of the simple models, targets, weights.
@@ -50,14 +50,14 @@ public:
     int n = 0;
     Lines<double> raw, inputs, targets, weights, steps;
     std::vector<std::int32_t> active, n_active;
-    SparseInputs sparse;     // what has no column
-    Lines<double> sketched;  // inputs, and behind them the sketch of sparse ones; empty: the table knows none
-    Lines<double> filled;    // of rows that wait: raw values, and for those that are missing what they counted as
+    SparseInputs sparse;     // features without a column
+    Lines<double> sketched;  // inputs followed by the sketch of sparse ones; empty if there are none
+    Lines<double> filled;    // of buffered rows: raw values, with missing ones replaced by what they counted as
 
     Rows rows() const {
         return {inputs.data(), active.data(), n_active.data(), targets.data(), weights.data(), steps.data()};
     }
-    // The same for grids, in which sparse inputs have a sketch.
+    // The same for grids, with a sketch of the sparse inputs.
     Rows grid_rows() const {
         Rows all = rows();
         if (has_sparse()) all.inputs = sketched.data();
@@ -72,8 +72,8 @@ public:
         sparse.visit_scratch(a);
         a("sketched", sketched), a("filled", filled);
     }
-    // Copies the rows in the order in which the step visits them, and makes room for their inputs. The rows have the first
-    // `width` values each, all of them but for what they hold of sparse features.
+    // Copies the rows in the order of the step, and makes room for their inputs. Each row has its first `width` values: all
+    // except sparse features.
     void fill(const Functions& f, const Table& table, const Given& given, int n_rows, std::uint64_t seed, int stride) {
         const int m = table.n_features();
         n = n_rows;
@@ -95,14 +95,14 @@ public:
             steps[i] = std::min(weights[i], 1.0);
         }
     }
-    // Computes the inputs of the simple models from the raw values of some rows, and if it is wanted, which are not 0.
+    // Computes the inputs of the simple models from the raw values of some rows and, if wanted, lists those that are not 0.
     void scale(const Functions& f, const Table& table, int stride, bool lists_active, int begin, int end) {
         const auto of = [stride](auto& values, int row) { return values.data() + static_cast<long>(row) * stride; };
         table.fill_inputs(f, raw_row(begin, table.n_features()), end - begin, stride, of(inputs, begin));
         for (int i = begin; i < end && lists_active; i++)
             n_active[i] = list_active(of(inputs, i), table.n_columns(), of(active, i));
     }
-    // The inputs of sparse features, when those of all rows are there; and if any grid looks at the rows, their sketch.
+    // Computes the inputs of sparse features once all rows are read, and their sketch if any grid counts the rows.
     void scale_sparse(const Table& table, int stride, bool has_grids) {
         if (!has_sparse()) return;
         sparse.scale(table.sparse);
@@ -110,7 +110,7 @@ public:
     }
     bool has_sparse() const { return !sketched.empty(); }
 
-    // ---- rows that wait
+    // ---- buffered rows
     void make_room(int most, int m, int stride) {
         for (auto* values : {&raw, &filled}) values->resize(static_cast<std::size_t>(most) * m);
         inputs.resize(static_cast<std::size_t>(most) * stride);
@@ -118,7 +118,7 @@ public:
         n_active.resize(most);
         for (auto* values : {&targets, &weights, &steps}) values->resize(most);
     }
-    // Takes over the only row of another chunk, as row i: what is known of it before it is scaled, and then the rest.
+    // Copies the only row of another chunk to row i: first what is known before scaling, then the rest.
     void take_raw(int i, const Chunk& from, int m) {
         std::copy_n(from.raw.data(), m, raw.data() + static_cast<long>(i) * m);
         weights[i] = from.weights[0];
@@ -134,7 +134,7 @@ public:
         targets[i] = from.targets[0];
     }
 
-    // Takes what the rows hold into what is known of the sparse features; there is a place for each.
+    // Adds the rows to the statistics of sparse features; each feature has a place.
     void learn_sparse(SparseTable& table) const {
         for (int i = 0; i < n && !sparse.is_empty(); i++)
             for (int c = sparse.begin[i]; c < sparse.begin[i + 1]; c++)
@@ -142,7 +142,7 @@ public:
     }
 
 private:
-    // What the rows hold: of sparse features that are prominent among the raw values, of the others in lists.
+    // Copies prominent sparse features to the raw values, and those without a column to lists.
     void fill_sparse(const Table& table, const Given& given, int stride) {
         sketched.resize(static_cast<std::size_t>(n) * (stride + kSketch));
         sparse.begin.assign(1, 0);
@@ -185,7 +185,7 @@ private:
         std::uint64_t key;
         std::int32_t row;
     };
-    // By key, equal ones in their order. Keys are as good as random: their leading bits put nearly all in place.
+    // Sorts rows by key, stably. Keys are as good as random: their leading bits sort nearly all of them.
     void choose_order(const Functions& f, const double* X, int m, const SparseRows& held, std::uint64_t seed) {
         order_.resize(n);
         order_[0] = {0, 0};

@@ -1,4 +1,4 @@
-// Column: the rows of one feature at a node, in buckets of ascending value; sorted only where that is needed.
+// Column: the values of one feature at a node, in buckets of ascending value, sorted only where needed.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -13,9 +13,9 @@ namespace driftree {
 class Column {
 public:
     std::vector<double> values;        // by place
-    std::vector<std::int32_t> places;  // bucket by bucket, in each of them by value (once sorted) or place
+    std::vector<std::int32_t> places;  // by bucket; within a bucket by value (once sorted) or by place
 
-    // Takes the values of feature j. No bucket is empty but perhaps that of the rows without a value.
+    // Reads the values of feature j. No bucket is empty except perhaps that of the rows without a value.
     void fill(const Functions& f, const double* X, int m, const std::int32_t* rows, int n, int j, Buckets& buckets) {
         values.resize(n);
         places.resize(n);
@@ -32,9 +32,9 @@ public:
         for (int b = 0; b < buckets.n; b++) buckets.is_level[b] = is_level(buckets.begin[b], buckets.begin[b + 1]);
     }
     double value(int i) const { return values[places[i]]; }
-    double low() const { return range_.low; }  // above high(), if no row has a value
+    double low() const { return range_.low; }  // larger than high() if no row has a value
     double high() const { return range_.high; }
-    // The first bucket that may hold a larger value, if low() <= value <= high().
+    // The first bucket that may have a larger value; requires low() <= value <= high().
     int bucket_of(double value) const {
         if (!edges_.empty()) return bucket_[std::lower_bound(edges_.begin(), edges_.end(), value) - edges_.begin()];
         return bucket_[std::min(static_cast<int>((value - range_.origin) * range_.factor), n_codes_ - 1)];
@@ -43,17 +43,17 @@ public:
     void visit_scratch(Archive& a) {
         a("values", values), a("places", places), a("codes", codes_), a("edges", edges_), a("slots", slots_);
     }
-    // Sorts places by value; equal values keep their order.
+    // Sorts places by value; the sort is stable.
     void sort(int begin, int end) {
         const auto precedes = [&](std::int32_t i, std::int32_t j) {
             return values[i] != values[j] ? values[i] < values[j] : i < j;
         };
         const auto first = places.begin() + begin, last = places.begin() + end;
         if (end - begin > 48) {
-            if (!std::is_sorted(first, last, precedes)) std::sort(first, last, precedes);  // often all are equal
+            if (!std::is_sorted(first, last, precedes)) std::sort(first, last, precedes);  // often all values are equal
             return;
         }
-        for (auto next = first; next != last; ++next) {  // few: insertion
+        for (auto next = first; next != last; ++next) {  // insertion sort for few places
             const std::int32_t own = *next;
             auto to = next;
             for (; to != first && precedes(own, to[-1]); --to) *to = to[-1];
@@ -62,7 +62,7 @@ public:
     }
 
 private:
-    // Puts the places of equal codes together. Equal values have equal codes, larger ones no smaller.
+    // Groups places by code. Equal values have equal codes, and codes ascend with the values.
     void gather(Buckets& buckets) {
         const int n = static_cast<int>(values.size());
         std::int32_t next[kMostBuckets + 1] = {};
@@ -83,14 +83,14 @@ private:
         while (i < end && value(i) == value(i - 1)) i++;
         return i == end;
     }
-    // Buckets of equal width take one pass, but a few large values can leave all others in one.
+    // Buckets of equal width need one pass, but a few large values can leave all others in one bucket.
     bool is_skewed(const Buckets& buckets) const {
         for (int b = 0; b < buckets.n; b++)
             if (buckets.begin[b + 1] - buckets.begin[b] > static_cast<int>(values.size()) / 4)
                 return !is_level(buckets.begin[b], buckets.begin[b + 1]);
         return false;
     }
-    // The quantiles of some of the values; rows are visited in an order that has nothing to do with them.
+    // Uses quantiles of a part of the values. The order of the rows does not depend on the values.
     void code_by_quantiles(const Functions& f) {
         const long n = static_cast<long>(values.size());
         for (int i = 0; i < kMostBuckets - 1; i++)
@@ -107,7 +107,7 @@ private:
     int n_codes_ = 0;
     std::uint8_t bucket_[kMostBuckets + 1];  // by code
     std::vector<std::uint8_t> codes_;        // by place; n_codes_: no value
-    std::vector<double> edges_;              // codes by quantiles: how many edges are smaller
+    std::vector<double> edges_;              // codes by quantiles: the number of smaller edges
     std::vector<std::int32_t> slots_;
 };
 

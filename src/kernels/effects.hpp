@@ -1,4 +1,4 @@
-// Effects: how strong the inputs of a node's model are. Every leaf of every sample of a history is asked.
+// Effects: how much the inputs of a node's model matter. Computed for every leaf at every sample of a history.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,7 +11,7 @@
 
 namespace driftree {
 
-// What a feature adds to one output: straight between knots, which ascend, and flat outside.
+// A feature's contribution to one output: piecewise linear between ascending knots, constant outside.
 struct FeatureCurve {
     std::vector<double> knots, values;
 
@@ -21,7 +21,7 @@ struct FeatureCurve {
         const double share = (place - knots[above - 1]) / (knots[above] - knots[above - 1]);
         return values[above - 1] + share * (values[above] - values[above - 1]);
     }
-    // The most that it rises or falls (below 0) within `width` of the part from `first` to `last`. One end is at a knot.
+    // The largest rise, or fall (negative), over at most `width` between `first` and `last`. One end of it is at a knot.
     double largest_move(double first, double last, double width) const {
         std::vector<double> ends = {first};
         for (const double knot : knots)
@@ -42,7 +42,7 @@ struct FeatureCurve {
     }
 };
 
-// Between which values of a numeric feature the rows of a node are, where splits say.
+// The range of a numeric feature at a node, according to the splits above it.
 template <class Engine>
 std::pair<double, double> way_through(const Engine& engine, int node, int feature) {
     std::pair<double, double> way = {-std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity()};
@@ -55,8 +55,9 @@ std::pair<double, double> way_through(const Engine& engine, int node, int featur
     return way;
 }
 
-// The weights of a node's model, [outputs, columns]; of a feature with bends the largest move of its curve when the number
-// grows by up to two deviations, where the node's rows are and the line is bent, or if that is nowhere, within the limits.
+// The weights of a node's model, [outputs, columns]. For a feature with bends, the largest move of its curve as the value
+// grows by up to two deviations, within the bent part that the node's rows can reach or, if there is none, within the
+// limits.
 template <class Engine>
 std::vector<double> effects_of(const Engine& engine, int node) {
     const Table& table = *engine.table;
@@ -90,7 +91,7 @@ std::vector<double> effects_of(const Engine& engine, int node) {
         }
         if (!(first < last)) first = low, last = high;
         const int column = table.schema.value_column[j];
-        const double width = factor > 0.0 ? 1.0 / factor : std::numeric_limits<double>::infinity();  // 0: no float holds it
+        const double width = factor > 0.0 ? 1.0 / factor : std::numeric_limits<double>::infinity();  // 0: underflow
         for (int k = 0; k < outputs; k++) {
             const double* own = weights.data() + static_cast<long>(k) * stride;
             curve.values.clear();

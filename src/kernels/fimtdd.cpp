@@ -1,4 +1,4 @@
-// FIMT-DD: the work per row, and the tree as features, classes and nodes come and go.
+// FIMT-DD: learning a row, and changes of the tree by new features, classes and nodes.
 #include "fimtdd.hpp"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ FimtddTree::FimtddTree(const Settings& given, int classes)
 }
 
 // ---------------------------------------------------------------- rows
-// Learns rows in their order up to the first after which a node is due; returns how many.
+// Learns rows in order up to the first after which a node is due; returns their number.
 int FimtddTree::learn(const Given& given, int n) {
     const auto [X, width, sparse, y, weights] = given;
     due_.clear();
@@ -31,7 +31,7 @@ int FimtddTree::learn(const Given& given, int n) {
     return done;
 }
 
-// Takes a number into the scale of the target; what was learnt is converted if the scale no longer fits. It cannot fail.
+// Adds a number to the scale of the target, and converts what was learnt if the scale no longer fits. It cannot fail.
 void FimtddTree::learn_target(double y, double weight) {
     const bool was_known = target.is_known;
     const double old_shift = target.shift;
@@ -44,7 +44,7 @@ void FimtddTree::learn_target(double y, double weight) {
 }
 
 void FimtddTree::learn_row(const double* x, double given, double weight) {
-    double own = given;  // the target as the models know it
+    double own = given;  // the target in the models' terms
     if (has_labels()) {
         const int code = static_cast<int>(given);
         own = place[code] >= 0 ? place[code] : admit(code);
@@ -73,7 +73,7 @@ void FimtddTree::learn_row(const double* x, double given, double weight) {
         own = target.scaled(given);
         double length = 0.0;
         for (const double z : inputs_) length += z * z;
-        step = std::min(step, 1.0 / (settings.model.step * length));  // a row is met at most, not passed
+        step = std::min(step, 1.0 / (settings.model.step * length));  // a step does not overshoot the row's target
     }
     const std::int32_t row = 0;
     double row_loss = 0.0;
@@ -81,8 +81,8 @@ void FimtddTree::learn_row(const double* x, double given, double weight) {
     lessons_[0] = {
         shape, models[nodes[leaf].model].memory(), {&row, 1}, {&row_loss, residual_.data(), nullptr, scratch_.data()}};
     Sgd::forward(f, loss, shape, rows, lessons_);
-    // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability. That of
-    // a number is its error in deviations of the target.
+    // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability. For a
+    // number it is the error in deviations of the target.
     const double error = std::abs(shape.outputs == 1 ? residual_[0] : residual_[static_cast<int>(own)]);
     for (const int node : path_) {
         Record& record = records[node];
@@ -104,7 +104,8 @@ void FimtddTree::learn_row(const double* x, double given, double weight) {
     }
 }
 
-// Lines of `width` values, one per output of the models, to one per output that the user knows; the intercept is first.
+// Arranges lines of `width` values, one per output of the models, as one per output that the user sees; the intercept is
+// first.
 void FimtddTree::arrange(const double* own, int width, double* out) const {
     const auto value = [&](int code, int i) {
         if (place[code] < 0) return i == 0 ? kNeverSeen : 0.0;
@@ -128,7 +129,7 @@ void FimtddTree::predictors_of(const double* rows, const SparseRows& held, int n
         arrange(own.data() + static_cast<long>(i) * shape.outputs, 1, out + static_cast<long>(i) * n_outputs());
 }
 
-// ---------------------------------------------------------------- growing
+// ---------------------------------------------------------------- growth
 void FimtddTree::reserve(int n_features, int classes) {
     make_capacity(place, classes);
     for (SplitPoints& points : split_points)
@@ -158,7 +159,7 @@ void FimtddTree::set_classes(int classes) {
     n_classes = classes;
 }
 
-// A class takes part from its first row on, so it does not matter how long before that it was announced.
+// A class takes part from its first row on, no matter how long before it was announced.
 int FimtddTree::admit(int code) {
     if (n_seen < 2) return place[code] = n_seen++;
     const Shape to = {shape.columns, shape.stride, n_seen + 1};
@@ -223,7 +224,7 @@ void FimtddTree::split(int leaf, const Condition& condition) {
     nodes[leaf].rows = 0.0;
 }
 
-// The new leaf starts with the mean of the models of the leaves below, each as heavy as the rows it has seen.
+// The new leaf starts with the mean of the models of the leaves below, weighted by their rows.
 void FimtddTree::delete_branch(int node) {
     if (nodes[node].is_leaf()) throw std::invalid_argument("a leaf has no branch");
     Model mean = models.fresh(shape);

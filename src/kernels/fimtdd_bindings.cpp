@@ -1,4 +1,4 @@
-// The typed face of FIMT-DD's engine: see src/driftree/learn/_kernels.pyi.
+// Python bindings of FIMT-DD's engine: see src/driftree/learn/_kernels.pyi.
 #include "binding_rows.hpp"
 #include "fimtdd.hpp"
 

@@ -1,8 +1,8 @@
-// Grid: per node, the counts and gradients of the rows by (feature, slot). It proposes split candidates.
+// Grid: per node, counts and gradients of the rows by (feature, slot), which propose split candidates.
 //
-// A numeric feature has edges; slot s holds the values above edge s - 1 and up to edge s. A categorical feature has one
-// slot per level. The last slot of every feature holds the missing values. Where most rows share a slot of a feature (the
-// zeros of a sparse column), that slot is implied: it is what the others leave of the total, and costs nothing per row.
+// A numeric feature has edges; slot s has the values above edge s - 1 and up to edge s. A categorical feature has one slot
+// per level. The last slot of every feature is for missing values. A slot with most rows of a feature (the zeros of a sparse
+// column) is implied: it is the total minus the other slots, and costs nothing per row.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -29,11 +29,11 @@ struct BendProposal {
     double knot;
 };
 
-// Scores compare in single precision, so that rounding cannot decide a tie.
+// Scores are compared in single precision, so that rounding cannot decide a tie.
 inline double rounded(double value) { return static_cast<double>(static_cast<float>(value)); }
 
-// What the rows of a step add to a grid: their gradients, and in which slots these belong; or while the edges are not
-// chosen, the rows themselves. Additive over rows: the rows of one after those of the other.
+// The contribution of a step's rows to a grid: their gradients and slots, or the rows themselves until edges are chosen.
+// Additive over rows: the rows of the second follow those of the first.
 struct GridRows {
     int n = 0;
     std::vector<float> gradients;     // [n, outputs, stride]
@@ -50,7 +50,7 @@ struct GridRows {
     void resize(int n_rows, int size, int n_features, bool is_ready) {
         const std::size_t n_gradients = static_cast<std::size_t>(n_rows) * size,
                           n_slots = static_cast<std::size_t>(n_rows) * n_features;
-        if (is_ready && n == n_rows && gradients.size() == n_gradients && slots.size() == n_slots) return;  // as mostly
+        if (is_ready && n == n_rows && gradients.size() == n_gradients && slots.size() == n_slots) return;  // the usual case
         n = n_rows;
         gradients.resize(is_ready ? n_gradients : 0);
         weights.resize(is_ready ? n_rows : 0);
@@ -84,27 +84,27 @@ struct GridRows {
 struct Grid {
     std::vector<double> first_rows;  // raw rows, until the edges are chosen
     int n_first_rows = 0;
-    std::vector<std::int32_t> first_slot;  // [n_features + 1]; empty: edges not chosen yet
+    std::vector<std::int32_t> first_slot;  // [n_features + 1]; empty until the edges are chosen
     std::vector<double> edges;             // one per slot; the last two slots of a feature (top, missing) have none
     std::vector<double> counts;            // per slot; true value = scale * stored
     std::vector<float> gradients;          // [slot, outputs, stride]; zero in an implied slot
-    std::vector<double> total;             // [outputs, stride]: gradient of all rows
+    std::vector<double> total;             // [outputs, stride]: sum of the gradients of all rows
     std::vector<std::int32_t> implied;     // per feature: its implied slot, or -1
-    std::vector<double> barred_until;      // per slot: rows of the node
+    std::vector<double> barred_until;      // per slot: rows of the node until which it is barred
     double scale = 1.0;
 
     bool is_ready() const { return !first_slot.empty(); }
     int n_slots() const { return first_slot.empty() ? 0 : first_slot.back(); }
 
-    // Before rows come: whatever is kept of them has its place.
+    // Makes room for n rows before they are counted.
     void make_room_for(int n, int n_features, int limit) {
         const int n_more = std::min(n, limit - n_first_rows);
         if (!is_ready() && n_more > 0)
             make_room(first_rows, static_cast<std::size_t>(n_more) * n_features,
                       static_cast<std::size_t>(limit) * n_features);
     }
-    // The grid with slot_counts[j] slots for feature j; `all_edges` has the edges of the numeric features, padded to
-    // slots.
+    // The grid with slot_counts[j] slots for feature j; `all_edges` has the edges of numeric features, padded to one per
+    // slot.
     Grid chosen(const std::vector<std::int32_t>& slot_counts, std::vector<double> all_edges, const Functions& f,
                 const Shape& shape, const Schema& schema) const {
         Grid grid;
@@ -116,7 +116,7 @@ struct Grid {
         grid.choose_implied(f, schema, first_rows, n_first_rows);
         return grid;
     }
-    // Implies the slots that hold more than half of some rows.
+    // Implies the slots that have more than half of some rows.
     void choose_implied(const Functions& f, const Schema& schema, const std::vector<double>& rows_of, int n) {
         implied.assign(schema.n_features, -1);
         std::vector<double> values(n);
@@ -157,10 +157,10 @@ struct Grid {
         for (double& g : total) g *= scale;
         scale = 1.0;
     }
-    // Slots of the visited rows' values of feature j, from the feature's first slot on.
+    // Slots of n values of feature j, counted from the feature's first slot.
     void slots_of(const Functions& f, const Schema& schema, int j, const double* values, int n, std::int32_t* slots) const {
         const int begin = first_slot[j], last = first_slot[j + 1] - 1;
-        const int n_edges = last - 1 - begin;  // and two that are no numbers, below no value: whole vectors are quicker
+        const int n_edges = last - 1 - begin;  // two more are NaN, which compares false: whole vectors are faster
         if (!schema.is_categorical[j] && n == 1 && n_edges <= kLanes) {
             int slot = 0;
             while (slot < n_edges && edges[begin + slot] < values[0]) slot++;
@@ -175,8 +175,8 @@ struct Grid {
             }
         }
     }
-    // What the rows of a visit add to the slots of some features; there is room for it in `sums` and `values`. Before the
-    // edges are chosen, these are all features.
+    // Computes the gradients and slots of the visited rows for some features. There is room in `sums` and `values`. Until
+    // the edges are chosen, these must be all features.
     void accumulate(const Functions& f, const Shape& shape, const Table& table, const Chunk& chunk, const Visit& visit,
                     const double* residual, const Features& some, std::vector<double>& values, GridRows& sums) const {
         const int m = table.n_features();
@@ -195,7 +195,7 @@ struct Grid {
             slots_of(f, table.schema, j, values.data(), visit.n, slots);
         }
     }
-    // Throws unless such sums can be for this grid.
+    // Throws unless the sums fit this grid.
     void check(const GridRows& sums, const Shape& shape, int n_features) const {
         const std::size_t n = sums.n, n_slots_of_rows = is_ready() ? n * n_features : 0;
         bool is_sound = sums.n >= 0 && sums.gradients.size() == (is_ready() ? n * shape.size() : 0) &&
@@ -207,8 +207,8 @@ struct Grid {
         }
         if (!is_sound) throw std::invalid_argument("the sums do not fit the node's grid");
     }
-    // Features that come one by one do not touch each other; the first brings the gradient of all rows. There is room for
-    // first rows: make_room_for().
+    // Different features may be added in parallel; the one with the first feature adds the total gradient. make_room_for()
+    // has made room for first rows.
     void absorb(const Functions& f, const Shape& shape, GridRows& sums, const Features& some, int limit) {
         if (!is_ready()) {
             const int n_more = std::min(sums.n, limit - n_first_rows);
@@ -239,7 +239,7 @@ struct Grid {
         }
     }
 
-    // Gradient of the implied slot of feature j: what the others leave of the total. Zeros if there is none.
+    // Gradient of the implied slot of feature j: the total minus the other slots. Zeros if there is none.
     std::vector<double> implied_gradient(const Functions& f, int size, int j) const {
         std::vector<double> rest(size, 0.0);
         if (implied[j] < 0) return rest;
@@ -248,7 +248,7 @@ struct Grid {
         for (int i = 0; i < size; i++) rest[i] = total[i] - rest[i];
         return rest;
     }
-    // The best proposal of feature j: |g_left|^2 / n_left + |g_right|^2 / n_right, both sides populated.
+    // The best proposal of feature j, by |g_left|^2 / n_left + |g_right|^2 / n_right, with rows on both sides.
     Proposal best(const Functions& f, const Shape& shape, int j, bool categorical, double node_rows) const {
         const int size = shape.outputs * shape.stride, begin = first_slot[j], last = first_slot[j + 1] - 1;
         std::vector<double> left(size, 0.0), with_missing(size, 0.0);
@@ -262,7 +262,7 @@ struct Grid {
         const double n_missing = counts[last];
         Proposal best;
         auto consider = [&](const std::vector<double>& side, double count, int slot, const Condition& condition) {
-            const double least = 1e-9 * n;  // what has faded further is mostly rounding
+            const double least = 1e-9 * n;  // smaller counts have faded to rounding errors
             if (count <= least || n - count <= least || barred_until[slot] > node_rows) return;
             double l, r;
             f.norms(side.data(), all.data(), size, &l, &r);
@@ -295,9 +295,9 @@ struct Grid {
         }
         return best;
     }
-    // How much a bend at each edge of feature j promises: a score test of the input that it would add, beside an intercept
-    // and the feature's own input. From the sums by slot: with the hinge h = max(0, z - knot), its part that these two do
-    // not explain has the variance V and the gradient U, and the score is U^2 / V over all outputs.
+    // Scores a bend at each edge of feature j, by a score test of the input that it would add, next to an intercept and the
+    // feature's own input. From the sums by slot: with the hinge h = max(0, z - knot), the part that these two do not
+    // explain has the variance V and the gradient U, and the score is U^2 / V over all outputs.
     void add_bends(const Functions& f, const Shape& shape, const Table& table, int j, std::vector<BendProposal>& out) const {
         const int begin = first_slot[j], top = first_slot[j + 1] - 2;  // the last slot of values
         const int outputs = shape.outputs, size = shape.size(), column = table.schema.value_column[j];

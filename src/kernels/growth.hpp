@@ -1,4 +1,4 @@
-// Growth: what a batch brings that the engine has not met: features, levels, gaps, classes. It comes whole, or not at all.
+// Growth: what is new in a batch: features, levels, missing values, classes. It is added completely or not at all.
 #pragma once
 #include <cstddef>
 #include <stdexcept>
@@ -10,8 +10,8 @@
 namespace driftree {
 
 struct Growth {
-    std::vector<std::pair<bool, bool>> features;    // is it categorical; has it an input for its value
-    std::vector<std::pair<int, bool>> categorical;  // numeric features that turn out to hold levels; keeps the input
+    std::vector<std::pair<bool, bool>> features;    // whether it is categorical; whether it has an input for its value
+    std::vector<std::pair<int, bool>> categorical;  // numeric features that turn categorical; whether they keep the input
     std::vector<std::pair<int, int>> levels;        // feature, code
     std::vector<int> missing;                       // features
     int n_classes = 0;

@@ -1,4 +1,4 @@
-// LossTree: a tree whose nodes all have a model, and know what it has lost beside the leaves below it.
+// LossTree: a tree with a model at every node, which compares its loss with that of the leaves below it.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -10,24 +10,24 @@
 namespace driftree {
 
 struct NodeRecord {
-    double clock = 0.0, born = 0.0;               // when it was last visited, and made
-    double own_loss = 0.0, subtree_loss = 0.0;    // of its own model, and of the leaves below
-    double evidence = 0.0;                        // rows behind the two losses, faded like them
-    double recent = 0.0;                          // own minus subtree loss lately: faded faster
+    double clock = 0.0, born = 0.0;               // clock at the last visit, and when it was created
+    double own_loss = 0.0, subtree_loss = 0.0;    // losses of its own model and of the leaves below
+    double evidence = 0.0;                        // rows behind both losses, faded like them
+    double recent = 0.0;                          // own minus subtree loss, faded faster
     std::vector<double> class_rows;               // rows of each class, faded like the losses
-    double refresh_at = 0.0;                      // rows of the node at which Python wants to look for candidates
-    double split_level = 0.0, prune_level = 0.0;  // set by Python: what the gains must reach to be reported,
-    double replace_level = 0.0, rest_level = std::numeric_limits<double>::infinity();  // and what lets the node rest;
-    int n_splits = 0;                                                                  // of its branch
-    std::int32_t rests = 0;  // who rests until the block ends: Trials::Rests
+    double refresh_at = 0.0;                      // rows of the node at which Python searches for candidates again
+    double split_level = 0.0, prune_level = 0.0;  // set by Python: gains from which the node is due
+    double replace_level = 0.0, rest_level = std::numeric_limits<double>::infinity();  // and the level from which it rests
+    int n_splits = 0;                                                                  // splits in its branch
+    std::int32_t rests = 0;  // what rests until the block ends: Trials::Rests
 };
 
-// What the rows of a step add to a node. Additive over rows.
+// Sums over the rows of a step at a node; additive over rows.
 struct NodeSums {
     std::int32_t node = -1;
-    double rows = 0.0;                // weight of all rows that came
-    double seen = 0.0;                // of those that the node looked at, each counted for all it stands for
-    double own = 0.0, subtree = 0.0;  // losses of those
+    double rows = 0.0;                // weight of all rows
+    double seen = 0.0;                // weight of the rows that the node learnt, each counted for all that it stands for
+    double own = 0.0, subtree = 0.0;  // losses of these rows
     std::vector<double> class_rows;
 
     void start(int id, int n_classes) {
@@ -50,7 +50,7 @@ struct NodeSums {
     }
 };
 
-// A hash of what two trees must have in common for the sums of one to be for the other.
+// A hash of all that two trees must have in common so that sums of one can be added to the other.
 class Fingerprint {
 public:
     void add(std::int64_t number) { state_ = mix64(state_ + static_cast<std::uint64_t>(number)); }
@@ -65,13 +65,13 @@ private:
     std::uint64_t state_ = 0;
 };
 
-// What a split makes of a node: a condition, and the models of its children.
+// The result of a split: a condition and the models of both children.
 struct Branch {
     Condition condition;
     int left, right;
 };
 
-// What is left of faded sums after some rows.
+// How much of the faded sums remains after some rows.
 struct Fade {
     double rows = 0.0, keep = 1.0, keep_recent = 1.0;
 };

@@ -1,4 +1,4 @@
-// Nodes: the links of a tree, and the way of a row from the root to a leaf.
+// Nodes: the links of a tree, and the path of a row from the root to a leaf.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 
 namespace driftree {
 
-struct Condition {  // which rows go left
+struct Condition {  // the rows that go left
     std::int32_t feature = -1;
     double threshold = 0.0;
     std::uint8_t equality = 0;
@@ -26,11 +26,11 @@ struct Node {
     std::int32_t parent = -1, left = -1, right = -1, depth = 0, model = -1;
     std::uint8_t is_alive = 0;
     Condition condition;
-    double rows = 0.0;  // weight of the rows since it became what it is
+    double rows = 0.0;  // weight of the rows since the node was created or last changed
     bool is_leaf() const { return left < 0; }
 };
 
-// Ids are places; the root is 0, none is -1; freed places are used again. There are only as many as were ever needed.
+// An id is a place; the root is 0, none is -1; freed places are reused. There are only as many as were ever needed.
 class Nodes {
 public:
     explicit Nodes(int most) : most_(most) {}
@@ -58,14 +58,14 @@ public:
         for (std::size_t i = 0; i < found.size(); i++) add_children_of(found[i]);
         return found;
     }
-    // How many places there will be when n more nodes have come.
+    // Number of places after adding n nodes.
     int size_with(int n) const {
         int place = 0;
         for (; n > 0; place++) n -= place >= size() || !all[place].is_alive;
         if (place > most_) throw std::length_error("the tree has no room for two more nodes");
         return std::max(place, size());
     }
-    // Into the first free place; there is room for it: make_places() of the tree.
+    // Adds a node at the first free place. The tree's make_places() has made room for it.
     int add(int parent, int model) {
         int id = 0;
         while (id < size() && all[id].is_alive) id++;

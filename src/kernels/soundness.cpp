@@ -1,10 +1,10 @@
-// Soundness: is a state that came from outside one that an engine can have made?
+// Soundness: whether a state from outside is one that an engine could have reached.
 //
-// The kernels follow what is in the state without looking: links from node to node, ids of models, slots of grids,
-// input columns, keys of search trees. Here each of them is looked at once, with every length, before any kernel runs.
-// The same for what they rely on: NaN where a feature has no more edges, zeros behind the columns in use. What is only a
-// number is added and compared, and cannot lead a kernel astray; it must be finite and not so large that sums overflow
-// (Bounds in archive.hpp). tests/learn/test_soundness.py has a row for each array.
+// The kernels follow the state without checks: links between nodes, ids of models, slots of grids, input columns, keys of
+// search trees. Here each of them is checked once, with every length, before any kernel runs; so is what they rely on: NaN
+// where a feature has no more edges, zeros after the columns in use. Plain numbers are only added and compared, and cannot
+// lead a kernel astray; they must be finite and small enough that sums do not overflow (Bounds in archive.hpp).
+// tests/learn/test_soundness.py has a row for each array.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -39,7 +39,7 @@ void need_flags(const Values& flags, const char* array) {
 
 bool is_weight(double value) { return std::abs(value) <= kLargestWeight; }
 
-// Rows of `wide` numbers, of which those from `columns` to `stride` are padding: kernels add them up with the rest.
+// Lines of `wide` numbers, of which those from `columns` to `stride` are padding, which kernels add as well.
 template <class Values>
 void need_zero_padding(const Values& lines, const Shape& shape, const char* array, int wide = 0) {
     if (wide == 0) wide = shape.stride;
@@ -51,8 +51,8 @@ void need_zero_padding(const Values& lines, const Shape& shape, const char* arra
 
 bool is_finite(double value) { return std::abs(value) <= std::numeric_limits<double>::max(); }
 
-// ---------------------------------------------------------------- what both engines have
-// Every input column but the intercept belongs to one feature: to its value, to one of its levels, or to its gaps.
+// ---------------------------------------------------------------- common to both engines
+// Every input column except the intercept belongs to one feature: to its value, one of its levels, or "is missing".
 void check_schema(const Schema& schema, const SparseTable& sparse) {
     const std::size_t n = schema.is_categorical.size();
     need_flags(schema.is_categorical, "is_categorical");
@@ -103,7 +103,7 @@ void check_sparse(const SparseTable& sparse) {
     need(sparse.n_given_up >= 0 && sparse.n_given_up <= kMostRows, "sparse_n_given_up", "is out of range");
 }
 
-// Values as large as float64 allows may leave no finite mean; the kernels know what to do with that.
+// Values near the limit of float64 may leave no finite mean; the kernels can handle that.
 void check_scaler(const Scaler& scaler, std::size_t n) {
     need_length(scaler.weight, n, "scale_weight");
     need_length(scaler.mean, n, "scale_mean");
@@ -117,7 +117,7 @@ void check_scaler(const Scaler& scaler, std::size_t n) {
 }
 
 void check_shape(const Shape& shape) {
-    const bool is_wide = shape.stride > 2 * shape.columns + 16;  // it grows by a quarter when it has to
+    const bool is_wide = shape.stride > 2 * shape.columns + 16;  // it grows by a quarter when needed
     need(shape.stride % kLanes == 0 && shape.stride >= shape.columns && !is_wide, "stride", "does not fit the columns");
 }
 
@@ -128,7 +128,8 @@ void check_table(const Table& table, const Shape& shape) {
     check_shape(shape);
 }
 
-// A test that rows can be put to, and that has words: a number's threshold, a level, or "is missing" (-inf).
+// A split must be one that rows can be tested by and that can be described: a threshold of a number, a level, or "is
+// missing" (-inf).
 void check_condition(const Condition& condition, const Schema& schema, const char* array) {
     need(condition.feature >= 0 && condition.feature < schema.n_features, array, "names a feature that is not there");
     const double value = condition.threshold;
@@ -143,8 +144,8 @@ void check_condition(const Condition& condition, const Schema& schema, const cha
     need(!is_code || (value >= 0.0 && value < kLevels && value == std::floor(value)), array, "has a split at no level");
 }
 
-// A parent's depth is one less than its children's, and only the root has none: so every node hangs on the root, and on
-// no other node twice.
+// A parent's depth is one less than its children's, and only the root has no parent: so every node is reachable from the
+// root by exactly one path.
 void check_links(const Nodes& nodes, const Schema& schema) {
     need(nodes.size() <= nodes.most(), "node.parent", "has more nodes than the parameters allow");
     const auto is_flag = [](int flag) { return flag == 0 || flag == 1; };
@@ -190,7 +191,7 @@ void check_loss(const LossState& loss, bool may_have_floor) {
     need(loss.floor[0] >= 0.0, "model.floor_0", "must not be negative");
     need(loss.floor[1] >= 0.0, "model.floor_1", "must not be negative");
     need(loss.floor[0] + loss.floor[1] <= 1.0, "model.floor_1", "has a noise floor that is none");
-    // A label's number is a place among the two floors.
+    // A label's code is an index of the two floors.
     need(loss.has_floor == 0.0 || (loss.has_floor == 1.0 && may_have_floor), "model.has_floor",
          "has a noise floor out of place");
 }
@@ -262,7 +263,7 @@ void check_sparse_weights(const SparseWeights& weights, const Shape& shape, int 
     }
 }
 
-// Every model belongs to one node, to one side of one trial, or is the challenger.
+// Every model has one owner: a node, a side of a split on trial, a trial of bends, a model to renew, or the challenger.
 class ModelUse {
 public:
     explicit ModelUse(const std::vector<Model>& models) : models_(models), is_used_(models.size(), false) {}
@@ -278,7 +279,7 @@ public:
             const Shape own = model.shape(shape);
             need(!model.is_free() || model.bends.n() == 0, "model.bend_feature", "has bends of no model");
             need(!is_used_[i] || own.columns <= own.stride, "model.numbers", "has a wrong length");
-            // Without bends it reads the inputs of all models, which have the stride of the tree.
+            // Without bends it reads the common inputs, which have the stride of the tree.
             need(!is_used_[i] || model.bends.n() > 0 || own.stride == shape.stride, "model.numbers", "has a wrong length");
             need_length(model.numbers, is_used_[i] ? Kind::size(own) : 0, "model.numbers");
             if (is_used_[i]) check_model(model, own, kind);
@@ -305,7 +306,7 @@ private:
     std::vector<bool> is_used_;
 };
 
-// Raw values of rows: numbers, or codes of levels, which kernels follow.
+// Raw values of rows: numbers, or codes of levels, which kernels use as indices.
 template <class IsCode>
 void check_rows(const std::vector<double>& rows, std::size_t n_features, const char* array, IsCode&& is_code) {
     for (std::size_t i = 0; i < rows.size(); i++) {
@@ -316,7 +317,7 @@ void check_rows(const std::vector<double>& rows, std::size_t n_features, const c
     }
 }
 
-// The rows that are to choose a grid; a level's code becomes a slot.
+// The rows from which a grid will be chosen; a level's code becomes a slot.
 constexpr int kMostFirstRows = 1 << 20;
 void check_first_rows(const Grid& grid, const Schema& schema) {
     const std::size_t n = grid.n_first_rows, m = schema.n_features;
@@ -356,7 +357,7 @@ void check_grid(const Grid& grid, const Schema& schema, const Shape& shape, int 
     need_length(grid.total, size, "grid.total");
     for (int j = 0; j < schema.n_features; j++) {
         const auto begin = grid.edges.begin() + grid.first_slot[j], last = grid.edges.begin() + grid.first_slot[j + 1];
-        const auto end = schema.is_categorical[j] ? begin : last - 2;  // the top and the missing have none
+        const auto end = schema.is_categorical[j] ? begin : last - 2;  // the top and the missing slot have none
         need(std::all_of(begin, end, is_finite) && std::is_sorted(begin, end), "grid.edges", "must ascend");
         need(std::all_of(end, last, [](double edge) { return std::isnan(edge); }), "grid.edges",
              "must be NaN where a slot has no edge");
@@ -546,7 +547,7 @@ void ModelTree<Evidence>::check() {
     visit(bounds);
 }
 
-// Puts right what only a strange file can have led to, so that whatever was loaded can be saved.
+// Repairs what only a strange file can have caused, so that whatever was loaded can be saved.
 template <class Evidence>
 void ModelTree<Evidence>::heal() {
     Bounds<true> bounds(kLargest);
@@ -558,7 +559,7 @@ template class ModelTree<Trials>;
 template class ModelTree<CandidateStore>;
 
 // ---------------------------------------------------------------- FIMT-DD
-// The trees of all features: every key hangs on one key or root, and so comes in one walk.
+// The search trees of all features: every key is reachable from exactly one key or root, so that a walk visits it once.
 void SplitPoints::check(int n_features, int classes) const {
     need(n_classes == classes, "split_points.n_classes", "is wrong");
     need_length(counts, classes, "split_points.counts");
@@ -612,7 +613,7 @@ void FimtddTree::heal() {
     for (SplitPoints& points : split_points) points.heal();
 }
 
-// Puts right the class weights of the keys; their values and links cannot have changed.
+// Repairs the class weights of the keys; their values and links cannot have changed.
 void SplitPoints::heal() {
     const std::size_t width = kHeadOfKey + static_cast<std::size_t>(n_classes);
     for (std::size_t i = 0; i < keys.size(); i++)

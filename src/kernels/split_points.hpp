@@ -1,14 +1,14 @@
-// SplitPoints: what a leaf of FIMT-DD knows about its possible splits, one extended binary search tree (E-BST) per
-// feature (Ikonomovska et al. 2011).
+// SplitPoints: the possible splits of a FIMT-DD leaf, one extended binary search tree (E-BST) per feature (Ikonomovska et
+// al. 2011).
 //
-// A key is a value that was seen; it holds the class weights of the rows that came to it and are not above it. So one
-// walk in the order of the keys gives, for each of them, the class weights of all rows with value <= key. The codes of
-// a categorical feature are keys, too: neighbours differ by the rows of one level. Where the target is a number, there are
-// three sums in place of the class weights: of 1, of the target and of its square.
+// A key is an observed value, with the class weights of the rows that reached it and are not above it. One in-order walk
+// over the keys gives, for each, the class weights of all rows with value <= key. The codes of a categorical feature are
+// keys as well: neighbours differ by the rows of one level. For a numeric target there are three sums instead of class
+// weights: of 1, of the target and of its square.
 //
-// The keys of a feature are at most max_keys(), the first distinct values. Rows with other values still count at the keys
-// they pass, so every key stays exact; 256 thresholds, drawn as the rows are, miss the best one by 0.4 % of the rows.
-// (The 2011 paper makes room by dropping bad keys; a key made after that does not know the rows before it.)
+// A feature has at most max_keys() keys, the first distinct values. Rows with other values still count at the keys they
+// pass, so every key stays exact; 256 thresholds, distributed like the rows, miss the best one by 0.4 % of the rows. (The
+// 2011 paper makes room by dropping bad keys; a key created after that lacks the rows before it.)
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@
 
 namespace driftree {
 
-// Mean standard deviation of the class indicators: sd = sqrt(p (1 - p)). Of two classes the second's is enough.
+// Mean standard deviation of the class indicators: sd = sqrt(p (1 - p)). For two classes, that of the second is enough.
 inline double indicator_deviation(const double* counts, int n_classes, double n) {
     if (n <= 0.0) return 0.0;
     const int first = n_classes == 2 ? 1 : 0;
@@ -37,7 +37,7 @@ inline double indicator_deviation(const double* counts, int n_classes, double n)
     return sum / (n_classes - first);
 }
 
-// The sums of a target that is a number, in the place of class weights.
+// The sums of a numeric target, in place of class weights.
 enum NumberSums { kWeight, kSum, kSquares, kNumberSums };
 
 inline double number_deviation(const double* sums) {
@@ -46,7 +46,7 @@ inline double number_deviation(const double* sums) {
     return std::sqrt(std::max(sums[kSquares] / sums[kWeight] - mean * mean, 0.0));
 }
 
-// What a row adds to the sums of the keys that it passes.
+// Adds a row to the sums of a key that it passes.
 struct LabelCount {
     int label;
     double weight;
@@ -62,21 +62,21 @@ struct NumberCount {
 };
 
 struct SplitPoint {
-    double reduction = 0.0;  // of the standard deviation (SDR)
+    double reduction = 0.0;  // reduction of the standard deviation (SDR)
     Condition condition;
 };
 
 struct SplitPoints {
-    // A key lies together in memory, since a row comes to a dozen of them per feature: value, children, class weights.
+    // A key is contiguous in memory, since a row visits a dozen of them per feature: value, children, class weights.
     static constexpr int kHeadOfKey = 2;
     struct Children {
         std::int32_t below = -1, above = -1;
     };
-    static constexpr int kMaxKeys = 256, kMinKeys = 16, kBudget = 16384;  // the last in doubles, of one feature
-    static constexpr double kRounding = 1e-9;  // shares of rows, and reductions, that may be rounding only
+    static constexpr int kMaxKeys = 256, kMinKeys = 16, kBudget = 16384;  // the budget is in doubles per feature
+    static constexpr double kRounding = 1e-9;  // smaller shares of rows, and reductions, may be rounding errors
     int n_classes = 2;                         // or kNumberSums
     std::vector<double> counts;                // [classes] weights of all rows
-    std::vector<double> present;               // [features, classes] of those whose value is not missing
+    std::vector<double> present;               // [features, classes] of rows with a value
     std::vector<std::int32_t> root, n_keys;    // [features]
     std::vector<double> keys;                  // [keys of all features, kHeadOfKey + classes]
 
@@ -96,7 +96,7 @@ struct SplitPoints {
         root.push_back(-1);
         n_keys.push_back(0);
     }
-    // The same for more classes, or new ones if there are too many keys for them.
+    // The same for more classes, or an empty one if it has too many keys for them.
     SplitPoints with_classes(int classes) const {
         SplitPoints wider(static_cast<int>(root.size()), classes);
         if (std::any_of(n_keys.begin(), n_keys.end(), [&](int n) { return n > wider.max_keys(); })) return wider;
@@ -110,14 +110,14 @@ struct SplitPoints {
     bool is_empty() const {
         return std::all_of(counts.begin(), counts.end(), [](double count) { return count == 0.0; });
     }
-    // Before a row is counted: the keys it may bring have their place.
+    // Makes room for the keys that a row may add.
     void make_room_for_row() {
         const std::size_t n = root.size(), width = kHeadOfKey + n_classes;
         make_room(keys, n * width, std::max(keys.size() + n * width, n * max_keys() * width));
         walks().reserve(n);
     }
-    // Counts a row. All features go down their trees together, a level at a time: while the key of one is on its way
-    // from memory, the others need not wait for it.
+    // Counts a row. All features descend their trees together, one level at a time: while one waits for memory, the others
+    // go on.
     template <class Count>
     void add(const double* x, const Count& count) {
         auto& walks = SplitPoints::walks();
@@ -139,7 +139,7 @@ struct SplitPoints {
     template <class Visit>
     void walk(int feature, Visit&& visit) const {
         std::vector<std::int32_t> path;
-        std::vector<double> left(n_classes, 0.0);  // counts of the rows that lie below the subtree
+        std::vector<double> left(n_classes, 0.0);  // counts of the rows below the subtree
         std::vector<double> lefts;                 // the same for the nodes of the path
         int node = root[feature];
         while (node >= 0 || !path.empty()) {
@@ -157,8 +157,8 @@ struct SplitPoints {
             node = children(node).above;
         }
     }
-    // The split of a feature that reduces the deviation most; of equal ones the first. Missing values go right, or left
-    // alone: "is missing" is a split, too.
+    // The split of a feature that reduces the deviation most; the first of equals. Missing values go right; "is missing",
+    // with only missing values on the left, is a split as well.
     SplitPoint best(int feature, bool is_categorical, bool has_labels) const {
         SplitPoint found{kRounding, {}};
         const auto rows = [&](const double* sums) { return has_labels ? sum(sums) : sums[kWeight]; };
@@ -177,7 +177,7 @@ struct SplitPoints {
         };
         const double* all = present.data() + static_cast<std::size_t>(feature) * n_classes;
         walk(feature, [&](double value, const double* left) {
-            if (!is_categorical && rows(all) - rows(left) <= kRounding * n) return;  // that would be "is missing"
+            if (!is_categorical && rows(all) - rows(left) <= kRounding * n) return;  // it would be the same as "is missing"
             for (int k = 0; k < n_classes; k++) side[k] = left[k] - (is_categorical ? last[k] : 0.0);
             std::copy_n(left, n_classes, last.data());
             consider({feature, value, is_categorical, false});
@@ -186,7 +186,7 @@ struct SplitPoints {
         consider({feature, -std::numeric_limits<double>::infinity(), false, true});
         return found;
     }
-    // For a target in other units: new = factor old + shift.
+    // Converts the sums for a target in other units: new = factor old + shift.
     void convert(const Conversion& to) {
         const auto each = [&](double* sums) {
             sums[kSquares] = to.factor * to.factor * sums[kSquares] + 2.0 * to.factor * to.shift * sums[kSum] +
@@ -206,7 +206,7 @@ struct SplitPoints {
     }
 
 private:
-    struct Walk {  // of a row's value down the tree of a feature
+    struct Walk {  // path of a row's value down the tree of a feature
         std::int32_t feature = -1, node = -1, parent = -1;
         double value = 0.0;
     };
@@ -224,7 +224,7 @@ private:
     const double* place(int node) const { return keys.data() + offset(node); }
     Children children(int node) const { return std::bit_cast<Children>(place(node)[1]); }
 
-    // Counts a row at the next key of a feature, or makes that key; feature -1: there are no more.
+    // Counts a row at the next key of a feature, or creates that key; returns feature -1 at the end.
     template <class Count>
     Walk step(const Walk& walk, const Count& count) {
         if (walk.node < 0) {

@@ -1,4 +1,4 @@
-// Step: the rows of one step on their way through a tree: which nodes they pass, and which models learn which of them.
+// Step: the nodes that the rows of a step pass, and the rows that each model learns.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -17,11 +17,11 @@ struct Pupil;
 struct Stop {  // the rows of this step at one node
     int node;
     std::vector<std::int32_t> rows;
-    std::int32_t rests;  // who does: Trials::Rests
-    double stands_for;   // how many rows each row that the node looks at counts for
-    const Pupil* pupil;  // the node's model and those rows; or none
-    bool has_grid;       // whether its grid looks at any rows,
-    bool grid_rests;     // and only at those that are for all
+    std::int32_t rests;  // what rests: Trials::Rests
+    double stands_for;   // rows that each row learnt by the node counts for
+    const Pupil* pupil;  // the node's model with these rows, or nullptr
+    bool has_grid;       // whether the grid counts any rows
+    bool grid_rests;     // whether it counts only those in is_for_all
 };
 
 struct Pupil {  // a model that learns in this step
@@ -29,18 +29,18 @@ struct Pupil {  // a model that learns in this step
     std::vector<std::int32_t> rows;
     Lines<double> loss, residual, scratch;
     std::vector<Signal> signal;
-    const Pupil* lender;                  // with the same bends and all of these rows: its inputs do for both; or none
-    std::vector<std::int32_t> lines;      // where the rows are among the lender's
-    std::size_t first_input, first_line;  // of a model with bends, in those of the step
-    const Pupil* source;                  // whose sparse weights it has where it has none of its own; or none
+    const Pupil* lender;                  // with the same bends and all of these rows: its inputs serve both; or nullptr
+    std::vector<std::int32_t> lines;      // indices of the rows among the lender's
+    std::size_t first_input, first_line;  // of a model with bends: where its inputs start
+    const Pupil* source;                  // provides the sparse weights that it lacks; or nullptr
     bool is_taught;                       // the model has learnt the rows already
-    struct {                              // what the rows hold of sparse features
-        std::vector<std::int32_t> begin, cells, ids, places;  // ids[cell]; places among the model's own, or -1
+    struct {                              // sparse features of the rows
+        std::vector<std::int32_t> begin, cells, ids, places;  // ids[cell]; places in the model, or -1
         std::vector<double> z, numbers;
         SparseLesson lesson;
     } sparse;
     Visit visit() const { return {rows.data(), static_cast<int>(rows.size())}; }
-    // The rows have the lender's order.
+    // The rows are in the lender's order.
     void find_lines() {
         lines.clear();
         std::int32_t line = 0;
@@ -59,39 +59,39 @@ struct Pupil {  // a model that learns in this step
     }
 };
 
-// A lesson that is read on and on.
+// Reads the rows of a lesson in portions.
 struct LessonRows {
     const Lesson* lesson = nullptr;
     int next = 0;
-    // Calls each(place, row) for its next rows, as far as they are before row `end` of the step.
+    // Calls each(place, row) for the next rows that come before row `end` of the step.
     template <class Each>
     void read(int end, Each&& each) {
         if (!lesson) return;
         const Visit visit = lesson->visit;
-        int i = next;  // what `each` writes might be the number itself, for all the compiler knows
+        int i = next;  // a local copy: the compiler must assume that `each` may write to `next`
         for (; i < visit.n && visit.rows[i] < end; i++) each(i, visit.rows[i]);
         next = i;
     }
 };
 
-struct Step {  // kept between steps for its memory
+struct Step {  // reused, for its memory
     Chunk chunk;
     std::vector<Stop> stops;  // the first n_stops are visited in this step, parents before children
     int n_stops = 0;
-    std::vector<std::unique_ptr<Pupil>> pupils;  // grows without moving what is there
+    std::vector<std::unique_ptr<Pupil>> pupils;  // growing does not move them
     int n_pupils = 0;
-    std::vector<Lesson> lessons;  // of the pupils, in their order until they learn
+    std::vector<Lesson> lessons;  // of the pupils, in their order until training
     struct {                      // inputs of models with bends, one model after the other
         Lines<double> values;
         std::vector<std::int32_t> active, n_active;
     } bent;
-    std::vector<std::uint8_t> is_for_all;  // per row of the chunk: do those look at it, too, who rest?
-    std::vector<double> node_loss;         // per row of the chunk: what the node at work paid,
-    std::vector<double> leaf_loss;         // what its leaf paid,
-    std::vector<double> told_loss;         // and what the tree paid, which a renewed model of the leaf has a share in
+    std::vector<std::uint8_t> is_for_all;  // per row of the chunk: whether what rests learns it as well
+    std::vector<double> node_loss;         // per row of the chunk: loss of the current node,
+    std::vector<double> leaf_loss;         // of the row's leaf,
+    std::vector<double> told_loss;         // and of the tree, in which the leaf's renewed model has a share
     bool waits = false;                    // the rows came one at a time, and their leaves' models have learnt them
 
-    // Sends the rows down the tree.
+    // Routes the rows down the tree.
     void route(const Nodes& nodes, int n_features) {
         n_stops = 0;
         Stop& root = next_stop(0);
@@ -107,7 +107,7 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    // The only row, to its leaf alone.
+    // Routes the only row to its leaf alone.
     void route_to_leaf(const Nodes& nodes) {
         n_stops = 0;
         Stop& stop = next_stop(nodes.leaf_of(chunk.raw.data()));
@@ -151,14 +151,14 @@ struct Step {  // kept between steps for its memory
         told_loss.resize(chunk.n);
         next_ = 0;
     }
-    // Room for what the models are to learn of sparse features, so that keep_sparse() cannot fail.
+    // Makes room for new sparse weights of the models, so that keep_sparse() cannot fail.
     template <class Kind>
     void make_sparse_room(Models<Kind>& models, const Shape& shape) const {
         for (int i = 0; i < n_pupils && !chunk.sparse.is_empty(); i++)
             models[pupils[i]->model].sparse.reserve(static_cast<int>(pupils[i]->sparse.ids.size()),
                                                     SparseCell::width(shape.outputs));
     }
-    // The inputs of sparse features, once they are scaled.
+    // Fills in the sparse inputs, once they are scaled.
     void fill_sparse() {
         for (int i = 0; i < n_pupils && !chunk.sparse.is_empty() && !chunk.sparse.is_even; i++) {
             Pupil& pupil = *pupils[i];
@@ -168,7 +168,7 @@ struct Step {  // kept between steps for its memory
                     pupil.sparse.z[to++] = chunk.sparse.z[c];
         }
     }
-    // Puts what was learnt of them into the models.
+    // Writes the sparse weights back into the models.
     template <class Kind>
     void keep_sparse(Models<Kind>& models, const Shape& shape) const {
         const int width = SparseCell::width(shape.outputs);
@@ -187,7 +187,7 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    // The inputs of models with bends of some rows, once those of all models are there, `plain` of a row.
+    // Fills in the inputs of models with bends for some rows. The common inputs, `plain` per row, must be there already.
     template <class Kind>
     void fill_bends(const Functions& f, const Models<Kind>& models, const Table& table, int plain, int begin, int end) {
         const Lines<double>& values = waits ? chunk.filled : chunk.raw;
@@ -209,7 +209,7 @@ struct Step {  // kept between steps for its memory
             }
         }
     }
-    // The model's lesson, or nullptr if the model has no rows in this step. To be asked in the order of the pupils.
+    // The model's lesson, or nullptr if it has no rows in this step. Must be called in the order of the pupils.
     const Lesson* next_lesson(int model) {
         if (next_ == n_pupils || pupils[next_]->model != model) return nullptr;
         return &lessons[next_++];
@@ -217,7 +217,7 @@ struct Step {  // kept between steps for its memory
     void sort_lessons() {
         if (chunk.n > 1) std::sort(lessons.begin(), lessons.end(), &is_longer);
     }
-    // The lessons of models that have not learnt their rows yet, longest first; there is room for them.
+    // Lists the lessons that have not been learnt yet, longest first. There is room for them.
     void list_untaught(std::vector<Lesson>& out) const {
         out.clear();
         for (int i = 0; i < n_pupils; i++)
@@ -243,7 +243,7 @@ struct Step {  // kept between steps for its memory
 
 private:
     static bool is_longer(const Lesson& a, const Lesson& b) { return a.visit.n > b.visit.n; }
-    // What a model's rows hold of sparse features, and its numbers for these, each once.
+    // The sparse features of a model's rows and the model's numbers for them, each once.
     template <class Kind>
     SparseLesson* take_sparse(Models<Kind>& models, Pupil& pupil, const Shape& shape) {
         auto& own = pupil.sparse;
@@ -274,7 +274,7 @@ private:
         own.lesson.n_cells = static_cast<int>(own.ids.size());
         return &own.lesson;
     }
-    // Each feature in the rows has a cell.
+    // Gives each feature in the rows a cell.
     template <class Kind>
     void list_cells(const Models<Kind>& models, Pupil& pupil, int width) {
         auto& own = pupil.sparse;
@@ -297,7 +297,7 @@ private:
             own.begin.push_back(static_cast<std::int32_t>(own.cells.size()));
         }
     }
-    // As below, where all rows hold the same features: the source, which came before, has its numbers in the same cell.
+    // Like take_numbers(), where all rows have the same features: the source, which came before, uses the same cell.
     template <class Kind>
     static void take_vector_cells(const Models<Kind>& models, Pupil& pupil, int n, int width, int line) {
         const SparseWeights& weights = models[pupil.model].sparse;
@@ -316,7 +316,7 @@ private:
             }
         }
     }
-    // The model's numbers for a feature, or its source's; returns its place among the model's own, or -1.
+    // Copies the model's numbers for a feature, or its source's. Returns its place in the model, or -1.
     template <class Kind>
     static int take_numbers(const Models<Kind>& models, const Pupil& pupil, int id, int width, double* to) {
         const SparseWeights& weights = models[pupil.model].sparse;
@@ -350,11 +350,11 @@ private:
         stop.rows.clear();
         return stop;
     }
-    // Makes room for the inputs of models with bends, and tells their lessons where it is.
+    // Makes room for the inputs of models with bends, and points their lessons to it.
     void make_bent_inputs(std::size_t n_inputs, std::size_t n_lines, const Shape& shape) {
         const auto fit = [](auto& values, std::size_t n) {
             if (values.size() >= n) return;
-            values.reserve(n);  // no more: a vector that grows by itself doubles
+            values.reserve(n);  // exactly n: resize() alone would double
             values.resize(n);
         };
         fit(bent.values, n_inputs);
@@ -373,19 +373,19 @@ private:
             lessons[i].lines = own.lender ? own.lines.data() : counted_.data();
         }
     }
-    std::vector<std::int32_t> cell_of_;  // of a sparse feature by its number, in the lesson that is being made
+    std::vector<std::int32_t> cell_of_;  // cell of a sparse feature by its number, in the current lesson
     std::vector<std::int32_t> counted_;  // 0, 1, ...: the lines of a model that borrows none
     int next_ = 0;
-    bool has_bends_ = false;  // any of the models
+    bool has_bends_ = false;  // whether any model has bends
 };
 
-// Rows that came one at a time: their leaves' models have learnt them, all else waits for them.
+// Buffered rows that came one at a time: their leaves' models have learnt them, everything else has not.
 struct RowBlock {
     Step step;
     std::atomic<int> n = 0;
-    std::vector<double> clock;           // of the tree, when each had come
+    std::vector<double> clock;           // the tree's clock at each row
     std::vector<double> loss, residual;  // of the leaf: [n], [n, outputs]
-    std::vector<Lesson> lessons;         // that are yet to be learnt
+    std::vector<Lesson> lessons;         // not learnt yet
     void make_room(int most, int m, const Shape& shape) {
         step.waits = true;
         step.chunk.make_room(most, m, shape.stride);

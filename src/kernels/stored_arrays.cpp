@@ -16,11 +16,11 @@ namespace {
 
 using namespace nb::literals;
 
-constexpr std::size_t kMostArrays = 4'000;  // of a file as we write it: if all names share a slot, that takes milliseconds
+constexpr std::size_t kMostArrays = 4'000;  // in a file as we write it: takes milliseconds even if all names share a slot
 constexpr std::size_t kLongestName = 100;   // as in learn/storage/container.py
-constexpr std::size_t kMostDigits = 15;     // of lengths and places: no sum or product overflows
+constexpr std::size_t kMostDigits = 15;     // of lengths and offsets: no sum or product overflows
 struct NamedType {
-    std::string_view name, singles;  // the tensor of all arrays of one number
+    std::string_view name, singles;  // of the tensor with all arrays of one number
     Type type;
 };
 constexpr std::array<NamedType, 5> kTypes = {{{"F32", "short.f32", Type::kF32},
@@ -74,18 +74,18 @@ std::uint64_t hash_of(std::string_view name) {
     return hash;
 }
 
-// Reads JSON that has no choice about its signs.
+// Reads JSON of a fixed layout.
 class Scanner {
 public:
     explicit Scanner(std::string_view text) : rest_(text) {}
-    template <std::size_t kLength>  // which is known here, so that this is a comparison or two
+    template <std::size_t kLength>  // a constant, so that this is a comparison or two
     bool skip(const char (&expected)[kLength]) {
         constexpr std::size_t n = kLength - 1;
         if (rest_.size() < n || !std::equal(expected, expected + n, rest_.begin())) return false;
         rest_.remove_prefix(n);
         return true;
     }
-    // What comes before a quotation mark; nothing if there is none. Names with escapes are not plain.
+    // The text up to the next quotation mark; empty if there is none. Names with escapes are not plain.
     std::string_view text() {
         const std::size_t n = rest_.find('"');
         if (n == std::string_view::npos) return {};
@@ -109,14 +109,14 @@ private:
     std::string_view rest_;
 };
 
-// Not by nanobind: it would make a string, and end the process if there is no memory for that.
+// Not by nanobind, which would create a string and abort the process when memory runs out.
 std::string_view text_of(PyObject* text) {
     if (!PyUnicode_CheckExact(text) || !PyUnicode_IS_ASCII(text)) return {};
     return {static_cast<const char*>(PyUnicode_DATA(text)), static_cast<std::size_t>(PyUnicode_GET_LENGTH(text))};
 }
 
-// Appends the text of a JSON string to another, from a place in a file to its closing quotation mark, where it leaves the
-// place. False if it has other escapes than those of quotation marks and backslashes, or signs that do not print.
+// Appends the text of a JSON string from position `at` of a file, and moves `at` to the closing quotation mark. Returns
+// false if there are escapes other than of quotation marks and backslashes, or characters that are not printable.
 bool unquote(std::string_view all, std::size_t& at, std::string& text) {
     for (; at < all.size(); at++) {
         char c = all[at];
@@ -132,8 +132,8 @@ bool unquote(std::string_view all, std::size_t& at, std::string& text) {
     return false;
 }
 
-// The text of a JSON string whose opening quotation mark is at a place in a file, and where the file goes on behind it;
-// None if that is for a library to say.
+// The text of the JSON string whose opening quotation mark is at position `at` of a file, and the position after it; None if
+// it needs a JSON library.
 nb::object unquoted(const nb::bytes& file, std::size_t at) {
     const std::string_view all(file.c_str(), file.size());
     std::string text;
@@ -142,9 +142,9 @@ nb::object unquoted(const nb::bytes& file, std::size_t at) {
     return nb::make_tuple(nb::str(text.data(), text.size()), at + 1);
 }
 
-// A text within a JSON string that is cut in two before a part of its own: what comes before as it lies in the file,
-// quoted, from `at` on; what comes behind as text, with its first sign left out; and where the file goes on behind the
-// string. None if either has more bytes than it may, or the second is for a library to say.
+// Cuts a JSON string in two before `part`: returns the first piece as in the file, still escaped, from `at` on; the second
+// as text without its first character; and the position after the string. None if either is longer than allowed, or if the
+// second needs a JSON library.
 nb::object cut_quoted(const nb::bytes& file, std::size_t at, const nb::bytes& part, std::size_t most_before,
                       std::size_t most_behind) {
     const std::string_view all(file.c_str(), file.size()), wanted(part.c_str(), part.size());
@@ -181,8 +181,8 @@ nb::object array_of(nb::handle_t<StoredArrays> self, nb::handle name) {
 }
 
 // ---------------------------------------------------------------- packed arrays, for pickles
-// A mark, the number of arrays, a head for each; the names one behind the other; the numbers, each array's from a multiple
-// of eight bytes on.
+// A mark, the number of arrays, a header for each; the names, concatenated; the numbers of each array, aligned to eight
+// bytes.
 constexpr std::uint64_t kMark = 0x8765432101020304;  // in the byte order of the machine
 struct PackedHead {
     std::uint64_t n;
@@ -206,7 +206,7 @@ nb::object pack_arrays(const nb::dict& arrays) {
     entries.reserve(arrays.size());
     std::size_t n_names = 0, n_numbers = 0;
     for (const auto [key, array] : arrays) {
-        entries.push_back(entry_of(text_of(key.ptr()), View(array.ptr())));  // the dict keeps it
+        entries.push_back(entry_of(text_of(key.ptr()), View(array.ptr())));  // the dict keeps it alive
         n_names += entries.back().name.size();
         n_numbers += padded_to_eight(entries.back().n_bytes());
     }
@@ -285,7 +285,7 @@ bool StoredArrays::read(nb::bytes file, std::size_t begin, std::size_t end, nb::
         }
     }
     if (n_names + entries_.size() > kMostArrays) return false;
-    names_.reserve(kLongestName * n_names);  // they stay where they are
+    names_.reserve(kLongestName * n_names);  // so that they never move
     for (Py_ssize_t i = 0; PyDict_Next(singles.ptr(), &i, &key, &names);) {
         const NamedType& type = *type_named(text_of(key));
         if (!add_singles(type.type, type.singles, names)) return false;
@@ -368,7 +368,7 @@ bool StoredArrays::read_tensors(std::string_view header, std::string_view body) 
     return place == body.size();
 }
 
-// Makes arrays of one number each of a tensor.
+// Makes each number of a tensor an array of its own.
 bool StoredArrays::add_singles(Type type, std::string_view tensor, nb::handle names) {
     const auto found = std::ranges::find(entries_, tensor, &Entry::name);
     if (found == entries_.end() || found->type != type) return false;
@@ -378,7 +378,7 @@ bool StoredArrays::add_singles(Type type, std::string_view tensor, nb::handle na
     return add_names(names, {{}, type, all.data, 1}, size_of(type));
 }
 
-// Adds arrays like one, each so many bytes behind the one before.
+// Adds arrays like `entry`, each `step` bytes after the one before.
 bool StoredArrays::add_names(nb::handle names, Entry entry, std::size_t step) {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.ptr()); i++) {
         const std::string_view name = text_of(PyList_GET_ITEM(names.ptr(), i));

@@ -1,5 +1,5 @@
-// StoredArrays: the arrays of a model file or a pickle as they lie in its bytes. Nothing is copied, and nothing is made
-// for an array before somebody asks for it: a small model has a hundred of them.
+// StoredArrays: the arrays of a model file or a pickle, in place. Nothing is copied, and no object is created for an array
+// before it is used: a small model has a hundred of them.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -25,7 +25,7 @@ constexpr Type type_of() {
     return std::is_same_v<T, std::uint8_t> ? Type::kU8 : Type::kNone;
 }
 
-// The numbers of an array, by the buffer protocol: nanobind would ask for DLPack, which calls Python for each array.
+// The numbers of an array, by the buffer protocol: nanobind would use DLPack, which calls Python for each array.
 class View {
 public:
     explicit View(PyObject* array) : is_held_(PyObject_GetBuffer(array, &buffer_, PyBUF_ND | PyBUF_FORMAT) == 0) {
@@ -36,7 +36,7 @@ public:
     }
     View(const View&) = delete;
     View& operator=(const View&) = delete;
-    // Whether it is one row of such numbers, in the byte order of this machine.
+    // Whether it is one-dimensional, of this type, in the byte order of this machine.
     template <class T>
     bool holds() const {
         if (!is_held_ || buffer_.ndim != 1 || buffer_.itemsize != sizeof(T)) return false;
@@ -71,19 +71,20 @@ public:
     StoredArrays(const StoredArrays&) = delete;
     StoredArrays& operator=(const StoredArrays&) = delete;
 
-    // Reads what a header says of tensors, from `begin` to `end` of a file. The tensors "short.f64", ... are arrays of one
-    // number each, whose names are in `singles`, {type: [name]}; those in `empty` have none. Says whether all is as we
-    // write it: one dimension each, one behind the other until the end of the file, under different and plain names.
-    // Whatever is not, Python looks at, and has words for.
+    // Reads the header of the tensors in `begin` to `end` of a file. The tensors "short.f64", ... hold arrays of one number
+    // each, whose names are in `singles`, {type: [name]}; the arrays in `empty` have no numbers. Returns whether all is as
+    // we write it: one dimension each, contiguous up to the end of the file, with distinct plain names. Everything else is
+    // left to Python, which has error messages for it.
     bool read(nb::bytes file, std::size_t begin, std::size_t end, nb::handle singles, nb::handle empty);
 
-    // Reads what `pack_arrays` returned; says whether these are such bytes.
+    // Reads what `pack_arrays` returned; returns whether it is valid.
     bool unpack(nb::bytes packed);
 
-    // Becomes those of others whose names do not begin with any of these; `owner` keeps the others. Says whether some do.
+    // Becomes the arrays of `others` whose names have none of these prefixes; `owner` keeps them alive. Returns whether any
+    // name has one.
     bool take_without(const StoredArrays& others, const nb::list& starts, nb::object owner);
 
-    // Becomes those of others whose names begin so, by the rest of their names.
+    // Becomes the arrays of `others` whose names have this prefix, without the prefix.
     void take_under(const StoredArrays& others, std::string_view start, nb::object owner);
 
     const Entry* find(std::string_view name) const;
@@ -95,12 +96,12 @@ private:
     bool read_tensors(std::string_view header, std::string_view body);
     bool add_singles(Type type, std::string_view tensor, nb::handle names);
     bool add_names(nb::handle names, Entry entry, std::size_t step);
-    bool index();  // makes them known by name; false if two have the same
+    bool index();  // builds the hash table; false if two names are equal
 
-    nb::object owner_;                  // whose bytes the tensors and their names are
-    std::string names_;                 // of the others, one behind the other
+    nb::object owner_;                  // keeps the bytes of tensors and names alive
+    std::string names_;                 // names of the other arrays, concatenated
     std::vector<Entry> entries_;        // in any order
-    std::vector<std::uint16_t> slots_;  // a hash table: their places plus one, 0 is none
+    std::vector<std::uint16_t> slots_;  // hash table: index plus one; 0 is empty
 };
 
 void bind_stored_arrays(nb::module_& m);

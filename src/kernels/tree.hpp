@@ -1,7 +1,7 @@
-// Tree: what every tree of linear models has, whatever makes it grow: a table, nodes, simple models, prediction.
+// Tree: the common part of all trees of linear models, however they grow: table, nodes, simple models, prediction.
 //
-// It holds no policy. Memory may run out at any allocation, so each function that Python calls first makes all that it
-// needs, and only then changes anything: after an exception the tree is what it was.
+// It contains no policy. Any allocation may fail, so each function called from Python first allocates everything it needs
+// and only then changes anything: after an exception the tree is unchanged.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -18,9 +18,9 @@
 
 namespace driftree {
 
-// The functions for the instruction sets that were built and that this machine has, narrowest first.
+// The functions for each instruction set that was built and that this machine has, narrowest first.
 std::vector<const Functions*> all_functions();
-// Those for the widest of them, or for the one named in DRIFTREE_ISA.
+// The functions for the widest of them, or for the one named in DRIFTREE_ISA.
 const Functions& choose_functions();
 
 template <class Kind>
@@ -41,19 +41,19 @@ public:
     LossKind loss = kLogit;
     double clock = 0.0;  // weight of all rows
     std::int64_t n_rows = 0;
-    int most_sparse = 0;  // sparse features that may have a name
+    int most_sparse = 0;  // most names of sparse features
     const Functions& f;
-    std::atomic<int> n_threads = 1;  // that may work on a call at the same time
-    mutable Turns turns;             // one learns, or many predict
+    std::atomic<int> n_threads = 1;  // threads for a single call
+    mutable Turns turns;             // one call learns, or several predict
 
     const Schema& schema() const { return table->schema; }
-    // Of the gradients in grids: behind the columns, the sketch of sparse inputs.
+    // Shape of the gradients in grids: after the columns, the sketch of sparse inputs.
     Shape grid_shape_of(const Shape& s) const {
         return {s.columns, s.stride + (table->has_sparse() ? kSketch : 0), s.outputs};
     }
     Shape grid_shape() const { return grid_shape_of(shape); }
 
-    // ---- growing: what is new in a batch. prepare() makes all that the others need, so that they cannot fail.
+    // ---- growth: what is new in a batch. prepare() allocates all that the other functions need, so that they cannot fail.
     void prepare(int n_features, int n_columns, int classes) {
         table->reserve(n_features);
         reserve(n_features, classes);
@@ -61,7 +61,7 @@ public:
         while (shape.columns + n_columns > stride) stride = padded(stride + stride / 4 + 1);
         const int outputs = outputs_for(classes);
         if (stride != shape.stride || outputs != shape.outputs || !models.have_room(shape.columns + n_columns))
-            reshape({shape.columns, stride, outputs}, n_columns);  // works or does nothing
+            reshape({shape.columns, stride, outputs}, n_columns);  // succeeds, or changes nothing
     }
     int add_feature(bool categorical, bool has_value) {
         prepare(1, has_value, n_classes);
@@ -87,7 +87,7 @@ public:
     virtual void set_classes(int classes) = 0;
 
     // ---- prediction
-    // Linear predictors [n, outputs] of rows, and the leaves that they reach.
+    // Linear predictors [n, outputs] of rows, and their leaves.
     void predictors_of(const double* rows, const SparseRows& held, int n, std::int32_t* leaves, double* out) const {
         Room inputs(static_cast<std::size_t>(n) * shape.stride);
         table->fill_inputs(f, rows, n, shape.stride, inputs.data());
@@ -109,11 +109,11 @@ public:
         }
     }
     int n_outputs() const { return shape.outputs; }
-    double predicting_work() const { return 30.0 + shape.size(); }  // nanoseconds of a row, roughly
+    double predicting_work() const { return 30.0 + shape.size(); }  // estimated nanoseconds per row
     void probabilities_of(int leaf, const double* predictors, double* out) const {
         rules(loss_of_classes(n_classes)).read(loss_state(leaf), predictors, n_classes, out);
     }
-    // The most probable class, the first of equals.
+    // The most probable class; the first one if several are equal.
     int class_of(int leaf, const double* predictors) const {
         const int clear = rules(loss_of_classes(n_classes)).clear_choice(loss_state(leaf), predictors, n_classes);
         if (clear >= 0) return clear;
@@ -123,7 +123,7 @@ public:
                                 probabilities.data());
     }
     bool has_model(int node) const { return nodes[node].model >= 0; }
-    // [outputs, stride] in the shape of the node's model: what a leaf says is linear, with a renewed model, too.
+    // Weights [outputs, stride] in the shape of the node's model. A leaf's prediction is linear, even with a renewed model.
     void weights_of(int node, double* out) const {
         const Model& model = models[nodes[node].model];
         const Shape s = model.shape(shape);
@@ -139,14 +139,14 @@ public:
     const Bends& bends_of(int node) const { return models[nodes[node].model].bends; }
 
 protected:
-    // Takes over the columns that the table has grown by; there is room for them: prepare().
+    // Adds the new columns of the table to the models; prepare() has made room for them.
     void follow() {
         while (shape.columns < table->n_columns()) {
             models.add_column(shape, shape.columns++);
             column_came();
         }
     }
-    // Room for so many more nodes in all that is kept by node; it doubles.
+    // Makes room for so many more nodes in everything that is kept by node; capacity doubles.
     void make_places(int n_more) {
         const int n = nodes.size_with(n_more);
         const int room =
@@ -156,11 +156,11 @@ protected:
     }
     const LossState& loss_state(int leaf) const { return models[nodes[leaf].model].loss; }
 
-    // ---- what grows besides
+    // ---- growth, for subclasses
     virtual int outputs_for(int classes) const = 0;
     virtual void reserve(int n_features, int classes) = 0;
     virtual void reserve_nodes(int n) = 0;
-    virtual void reshape(const Shape& to, int n_more) = 0;  // to a wider stride or more outputs; for n_more columns
+    virtual void reshape(const Shape& to, int n_more) = 0;  // wider stride or more outputs, room for n_more columns
     virtual void feature_came() {}
     virtual void column_came() {}
 };

@@ -1,10 +1,10 @@
-// Watch: has the rule behind the rows changed? A few rows are kept, with what they cost when they came. Some thousand rows
-// later the tree says what they would cost now. As long as the rule is the same that is no more than it was, and less while
-// the tree still learns. When it is more, the tree has learnt something that was not true of the rows kept.
+// Watch: drift detection. A few rows are kept with their loss at the time. Some thousand rows later the tree predicts them
+// again. As long as the concept is the same, their loss is no higher, and lower while the tree still learns. If it is
+// higher, the tree has learnt something that was not true of the kept rows.
 //
-// A check compares the mean of that excess with those of checks before it: if nothing has changed, it is as often above 0 as
-// below, or below more often, whatever its size. So the rank of its size, with its sign, is a p-value. Bets on small ones
-// multiply into evidence (Shiryaev and Roberts): without a change it takes, on average, at least A checks to reach A.
+// A check compares the mean of this excess with those of earlier checks. Without a change it is positive at most as often as
+// negative, whatever its size, so the rank of its size, with its sign, gives a p-value. Bets on small p-values multiply into
+// evidence (Shiryaev and Roberts): without a change it takes, on average, at least A checks to reach A.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -16,29 +16,29 @@
 
 namespace driftree {
 
-struct WatchRates {                // handed in by Python (learn/constants.py)
-    int keep_one_in = 0;           // rows; 0: nothing is watched
-    int check_rows = 1000;         // of the stream between two checks
-    int checks_later = 8;          // so many checks later the tree is asked again
-    int most_earlier = 100;        // checks that one is compared with: the last ones, and at most half of all
-    double least_excess = 0.02;    // nats per row; only above it a size counts for more than its rank
-    double most_excess = 4.0;      // that a row may have, either way
-    std::int64_t most_values = 0;  // of all rows kept
-    double level = std::numeric_limits<double>::infinity();  // that the evidence must reach to be reported
+struct WatchRates {                // passed by Python (learn/constants.py)
+    int keep_one_in = 0;           // one row in so many is kept; 0: drift detection is off
+    int check_rows = 1000;         // rows of the stream between two checks
+    int checks_later = 8;          // checks after which kept rows are predicted again
+    int most_earlier = 100;        // earlier checks to compare with: the last ones, at most half of all
+    double least_excess = 0.02;    // nats per row; the size of an excess counts beyond its rank only above this
+    double most_excess = 4.0;      // limit of a row's excess, in either direction
+    std::int64_t most_values = 0;  // values in all kept rows, at most
+    double level = std::numeric_limits<double>::infinity();  // evidence from which a drift is reported
 };
 
 struct Watch {
     static constexpr int kBets = 2;
-    static constexpr double kPowers[kBets] = {0.1, 0.3};  // a bet pays power * p^(power - 1): 1 in the mean
+    static constexpr double kPowers[kBets] = {0.1, 0.3};  // a bet pays power * p^(power - 1), on average 1
     static constexpr double kMostEvidence = 1e100;
 
     WatchRates rates;
-    std::vector<double> rows, targets, losses, came;  // kept: raw values, in the user's unit, nats, row of the stream
-    std::vector<double> earlier;                      // mean excess of the last checks
-    std::vector<double> bets = std::vector<double>(kBets, 0.0);  // evidence of each
-    double rise = 1.0;                                           // evidence of all, never below 1
+    std::vector<double> rows, targets, losses, came;  // kept rows: raw values; user's unit; nats; row of the stream
+    std::vector<double> earlier;                      // mean excess of earlier checks
+    std::vector<double> bets = std::vector<double>(kBets, 0.0);  // evidence of each bet
+    double rise = 1.0;                                           // evidence of all bets together, at least 1
     std::int64_t n_checks = 0, next_check = 0, next_kept = 0;
-    std::int64_t since = 0;  // row of the last check at which there was no evidence
+    std::int64_t since = 0;  // row of the last check without evidence
 
     bool is_on() const { return rates.keep_one_in > 0; }
     bool has_begun() const { return next_check > 0; }
@@ -52,7 +52,7 @@ struct Watch {
     bool is_check_due(std::int64_t n_rows) const { return is_on() && n_rows >= next_check; }
 
     // ---- rows
-    // Rows of a step between two that are kept: fewer of a huge step, and of rows with very many values.
+    // Distance of kept rows in a step: larger in huge steps, and for rows with very many values.
     std::int64_t distance(int n, int n_features) const {
         const std::int64_t usual = std::int64_t{rates.keep_one_in} * std::max(1, n / rates.check_rows);
         const std::int64_t held = std::int64_t{rates.check_rows} * (rates.checks_later + 1) * n_features;
@@ -70,7 +70,7 @@ struct Watch {
         losses.push_back(loss);
         came.push_back(static_cast<double>(n_rows));
     }
-    // How many rows were kept long enough ago.
+    // Number of rows that were kept long enough ago.
     int n_ripe(std::int64_t n_rows) const {
         const double latest = static_cast<double>(n_rows - std::int64_t{rates.check_rows} * rates.checks_later);
         return static_cast<int>(std::upper_bound(came.begin(), came.end(), latest) - came.begin());
@@ -96,11 +96,11 @@ struct Watch {
         }
         rise = std::clamp(rise * gain, 1.0, kMostEvidence);
         if (static_cast<int>(earlier.size()) >= rates.most_earlier) earlier.erase(earlier.begin());
-        earlier.push_back(excess);  // there is room: make_check_room()
+        earlier.push_back(excess);  // make_check_room() has made room
         n_checks++;
     }
     void make_check_room() { make_capacity(earlier, earlier.size() + 1); }
-    // All that came before is another matter.
+    // Forgets everything after a drift.
     void restart(std::int64_t n_rows) {
         drop_rows();
         earlier.clear();
@@ -119,7 +119,7 @@ struct Watch {
     }
 
 private:
-    // Beyond the largest size before, it falls with the square of the size.
+    // Above the largest earlier size, it falls with the square of the size.
     double p_value(double excess) const {
         const auto n = static_cast<int>(std::min<std::int64_t>(std::ssize(earlier), (n_checks + 1) / 2));
         const double size = std::abs(excess);
