@@ -1,8 +1,8 @@
-"""The typed face of the compiled kernels (src/kernels).
+"""Type stubs of the compiled kernels (src/kernels).
 
 An engine holds a tree and does the work of one step: `accumulate`, `absorb`, and the training of
-the simple models, all three by `learn`. It holds no policy: the numbers that it goes by are handed
-to it, and what is split, replaced or pruned is decided in `tree`. All arrays are copies.
+the simple models; `learn` does all three. It contains no policy: Python passes its numbers, and
+`tree` decides what is split, replaced or pruned. All arrays are copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,56 +21,56 @@ _Flags: TypeAlias = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float64]]
 
 REACH_LEVELS: list[float]
-"""Shares of rows for which the engine knows how far an interval must reach."""
+"""Shares of rows for which the engine learns the reach of an interval."""
 LARGEST_NUMBER: float
-"""The largest target that is a number."""
+"""Largest absolute value of a numeric target."""
 SKETCH: int
-"""A grid sees sparse inputs hashed into so many."""
+"""Length of the sketch of sparse inputs in a grid."""
 MOST_LEAD: float
-"""Nats that a renewed model may be ahead or behind."""
+"""Largest lead of a renewed model, in nats, in either direction."""
 KEPT_PREFERENCE: float
-"""What a row leaves of a blend's preference,"""
+"""Share of a blend's preference that remains after a row."""
 KEPT_WRONG: float
-"""and of the share of rows that it was wrong about."""
+"""Share of a blend's share of wrong rows that remains after a row."""
 MOST_TRACE: float
-"""Of Newton's matrix, as a multiple of what it is at the start."""
+"""Largest trace of Newton's matrix, as a multiple of its first trace."""
 LANES: int
-"""The kernels' arrays are whole vectors of so many numbers."""
+"""Length of the vectors to which the kernels' arrays are padded."""
 MAX_LEVELS: int
-"""Levels of a categorical feature with codes of their own; later ones share the code MAX_LEVELS."""
+"""Most levels of a categorical feature with their own codes; later ones share code MAX_LEVELS."""
 
 def instruction_set() -> str:
-    """Name the instruction set in use: "baseline", "avx2" or "avx512" (DRIFTREE_ISA picks one)."""
+    """Return the instruction set in use: "baseline", "avx2" or "avx512"; DRIFTREE_ISA sets it."""
 
 def instruction_sets() -> list[str]:
-    """Name those that the kernels were built for and this processor has, narrowest first."""
+    """Return the instruction sets that were built and that this processor has, narrowest first."""
 
 def all_finite(X: NDArray[np.float64], n_threads: int = 1) -> bool:
-    """Tell whether no number is missing or infinite."""
+    """Return whether no number is missing or infinite."""
 
 def unquote(file: bytes, at: int) -> tuple[str, int] | None:
-    """Return the JSON string that begins at a place in a file, and where the file goes on.
+    """Return the JSON string at a position of a file, and the position after it.
 
-    Return None if its signs are not all printable ASCII, or if it has escapes of other signs than
+    Return None if not all of its characters are printable ASCII, or if it has escapes other than of
     quotation marks and backslashes.
     """
 
 def cut_quoted(
     file: bytes, at: int, part: bytes, most_before: int, most_behind: int
 ) -> tuple[bytes, str, int] | None:
-    """Return a JSON string of a file in two parts, of which the second begins with `part`.
+    """Return a JSON string of a file in two parts, the second of which begins with `part`.
 
-    The first is returned as it lies in the file, from `at` on; the second as text, but for its
-    first sign; then comes the place where the file goes on. Return None if either is longer than it
-    may be, or if `unquote` would return None for the second.
+    The first is returned as in the file, from `at` on, the second as text without its first
+    character, then the position after the string. Return None if either is longer than allowed, or
+    if `unquote` would return None for the second.
     """
 
 def pack_arrays(arrays: dict[str, NDArray[Any]]) -> bytes:
-    """Return arrays of one dimension in one piece, for `StoredArrays.unpack`."""
+    """Return one-dimensional arrays as one block of bytes, for `StoredArrays.unpack`."""
 
 @final
 class SparseRows:
-    """What rows hold of sparse features: row i from begin[i] to begin[i + 1]."""
+    """Sparse features of rows: those of row i are at begin[i] to begin[i + 1]."""
 
     def __init__(
         self, begin: NDArray[np.int64], ids: NDArray[np.int32], values: NDArray[np.float64]
@@ -78,7 +78,7 @@ class SparseRows:
     def __len__(self) -> int: ...
     def __getitem__(self, rows: slice) -> SparseRows: ...
     def take(self, rows: NDArray[np.int64]) -> SparseRows:
-        """Return rows by their places, as often as these are named."""
+        """Return rows by index; an index may occur several times."""
     @property
     def begin(self) -> NDArray[np.int64]: ...
     @property
@@ -88,43 +88,43 @@ class SparseRows:
 
 @final
 class StoredArrays:
-    """The arrays of a file or a pickle as they lie in its bytes; made when they are asked for."""
+    """The arrays of a file or a pickle, in place; an array is created when it is used."""
 
     @staticmethod
     def unpack(packed: bytes) -> StoredArrays:
-        """Return what was packed by `pack_arrays`, on a machine like this one."""
+        """Return what `pack_arrays` packed on a machine with the same byte order."""
     @staticmethod
     def read(
         file: bytes, begin: int, end: int, short: object, empty: object
     ) -> StoredArrays | None:
         """Read the rest of a header; `short` and `empty` name arrays of one number and of none.
 
-        Return None unless all is as `container` writes it: one dimension each, one behind the other
-        until the end of the file, under different and plain names.
+        Return None unless all is as `container` writes it: one dimension each, contiguous up to the
+        end of the file, with distinct plain names.
         """
     def __len__(self) -> int: ...
     def __contains__(self, name: object) -> bool: ...
     def __getitem__(self, name: str) -> NDArray[Any]: ...
     def without(self, starts: list[str]) -> StoredArrays:
-        """Return those whose names do not begin with any of these: itself, if that is all."""
+        """Return the arrays whose names have none of these prefixes: itself if these are all."""
     def under(self, start: str) -> StoredArrays:
-        """Return those whose names begin so, by the rest of their names."""
+        """Return the arrays whose names have this prefix, without the prefix."""
     def names(self) -> list[str]:
         """Return the names in order."""
     def length(self, name: str) -> int:
-        """Return how many numbers an array has; 0 if it is not there."""
+        """Return the length of an array; 0 if there is none."""
     def whole(self, name: str) -> int | None:
-        """Return the only number of an array of integers; None if it is no such array."""
+        """Return the only number of an array of integers; None if it is not such an array."""
     @property
     def nbytes(self) -> int:
-        """Bytes of all numbers."""
+        """Total bytes of all numbers."""
 
 class _RowFace:
-    """Reads dicts for an engine, with the words that the encoder has for what is in them."""
+    """Reads dicts for an engine, with the encoder's vocabulary."""
 
     @property
     def known(self) -> Any:
-        """The record of these words: `names`, `levels` and `labels` are those in use."""
+        """The vocabulary: a record with `names`, `levels` and `labels`."""
     def commit(
         self,
         known: object,
@@ -135,20 +135,21 @@ class _RowFace:
         missing: list[int],
         n_classes: int,
     ) -> None:
-        """Let the engine grow and take over the words for it: both, or after an error neither.
+        """Let the engine and the vocabulary grow: both, or after an error neither.
 
-        Features are pairs of `categorical` and `has_value` (`add_feature`), then come those that
-        `make_categorical` turns, the levels (feature, code) and the gaps that get a column.
+        Features are pairs of `categorical` and `has_value` (`add_feature`). Then come the features
+        for `make_categorical`, the levels (feature, code), and the features that get a column "is
+        missing".
         """
     def restore(self, known: object, sparse_names: list[Any]) -> None:
-        """Take over the words of another model, whose state the engine has taken over before."""
+        """Adopt the vocabulary of another model, whose state the engine has already adopted."""
     def learn(
         self, x: object, label: object, weight: float = 1.0, /
     ) -> Turn | NotImplementedType | None:
-        """Take one step with one dict, which counts as its weight says.
+        """Take one step with one dict and its weight.
 
-        If something is due then, return the turn in which it is to be decided: `with turn: ...`. If
-        something in the row is new, so that Python must read it, do nothing and return
+        If something is due afterwards, return the lock under which it must be decided: `with turn:
+        ...`. If something in the row is new, so that Python must read it, change nothing and return
         NotImplemented.
         """
     def predict(self, x: object, /) -> Any:
@@ -160,63 +161,63 @@ class _RowFace:
     def read_target(self, y: object, /) -> float | None:
         """Return the code of a known label, or the number; None if Python must read it."""
     def codes(self, labels: NDArray[np.int64]) -> _Ids | None:
-        """Return the codes of whole numbers, or None if Python must read them."""
+        """Return the codes of integer labels, or None if Python must read them."""
 
     # ------------------------------------------------------------------ sparse features
     @property
     def n_sparse(self) -> int:
-        """Sparse features that have a name."""
+        """Number of named sparse features."""
     def sparse_names(self) -> list[Any]:
-        """Return the names by id; None is free."""
+        """Return the names by id; None at free ids."""
     def read_dicts(self, rows: list[Any], *, learning: bool) -> SparseRows | None:
-        """Return what dicts hold; None if something is wrong, or if what is new has no room."""
+        """Return sparse features of dicts; None if one is invalid or there is no room for it."""
     def sparse_ids(self, names: list[Any], *, learning: bool, centred: bool) -> list[int] | None:
-        """Return the ids of names, -1 if not known; None if what is new has no room."""
+        """Return the ids of names, -1 if unknown; None if there is no room for new ones."""
 
 @final
 class MeasuredRowFace(_RowFace):
-    """The face of a `MeasuredEngine`."""
+    """The row face of a `MeasuredEngine`."""
 
     def give_up(self, ids: NDArray[np.int32]) -> None:
         """Forget sparse features."""
     def promote(self, known: object, id: int, has_column: bool) -> int:
-        """Make a feature of a sparse one, and take over the words with its name.
+        """Turn a sparse feature into an ordinary one, and adopt the vocabulary with its name.
 
-        With a column it is one like any other; without, it may only be split upon.
+        Without a column it can only be split upon.
         """
 
 @final
 class PaperRowFace(_RowFace):
-    """The face of a `PaperEngine`."""
+    """The row face of a `PaperEngine`."""
 
 @final
 class FimtddRowFace(_RowFace):
-    """The face of a `FimtddEngine`."""
+    """The row face of a `FimtddEngine`."""
 
 @final
 class Turn:
-    """A block in which a thread has an engine; a turn inside one of the same thread is free."""
+    """A context manager that holds an engine's lock; the same thread may nest it."""
 
     def __enter__(self) -> None:
-        """Wait until it is this thread's turn; others may have the interpreter meanwhile."""
+        """Wait for the lock, without holding the GIL."""
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        """Let the next ones have their turn."""
+        """Release the lock."""
 
 @final
 class Lock:
-    """One thread at a time, which may take it again. A forked process finds it free."""
+    """A reentrant readers-writer lock. In a forked process it is free."""
 
     def __init__(self) -> None: ...
     def hold(self) -> Turn:
-        """Return a block in which no other thread holds or shares it."""
+        """Return a context in which no other thread holds or shares it."""
     def share(self) -> Turn:
-        """Return a block in which no thread holds it; several may share it."""
+        """Return a context in which no thread holds it; several may share it."""
 
 class _TreeEngine:
-    """What all engines offer to the faces. Only type checkers know this class.
+    """The common methods of all engines. Only type checkers know this class.
 
-    Every call takes a turn: one thread writes, or many read. `reading` and `writing` make one turn
-    of several calls.
+    Every call takes the engine's readers-writer lock; `reading` and `writing` hold it over several
+    calls.
     """
 
     has_level: bool
@@ -225,11 +226,11 @@ class _TreeEngine:
     def has_log_link(self) -> bool:
         """Whether the models predict the logarithm of a number."""
 
-    # ------------------------------------------------------------------ turns
+    # ------------------------------------------------------------------ locks
     def reading(self) -> Turn:
-        """Return a block in which no thread changes anything."""
+        """Return a context in which no thread changes anything."""
     def writing(self) -> Turn:
-        """Return a block in which no other thread reads or changes anything."""
+        """Return a context in which no other thread reads or changes anything."""
 
     # ------------------------------------------------------------------ schema
     def add_feature(self, categorical: bool, has_value: bool) -> int:
@@ -239,18 +240,18 @@ class _TreeEngine:
     def add_missing(self, feature: int) -> int:
         """Add the column "is missing" of a feature; return its number."""
     def make_categorical(self, feature: int, has_value: bool) -> None:
-        """Turn a numeric feature that was always missing into one with levels."""
+        """Make a numeric feature that was always missing categorical."""
     def set_classes(self, n_classes: int) -> None:
-        """Grow to this many classes; fewer than there are is no change."""
+        """Grow to this many classes; a smaller number changes nothing."""
 
     # ------------------------------------------------------------------ rows
     n_threads: int
-    """That may work on a call at the same time; no part of the state."""
+    """Threads for a single call; not part of the state."""
     def row_face(self, known: object) -> _RowFace:
-        """Read dicts by the attributes of a record.
+        """Return a reader of dicts with this vocabulary, a record.
 
-        These are `names`, {name: feature}; `levels`, per feature {level: code} or None; and
-        `labels`, {label: code}.
+        Its attributes are `names`, {name: feature}; `levels`, per feature {level: code} or None;
+        and `labels`, {label: code}.
         """
     def most_probable(
         self, X: NDArray[np.float64], sparse: SparseRows | None = None
@@ -259,16 +260,16 @@ class _TreeEngine:
     def probabilities(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the class probabilities, [rows, classes]."""
     def logits(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
-        """Return the leaves' linear logits, [rows, outputs]."""
+        """Return the linear predictors of the leaves, [rows, outputs]."""
     def leaves(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Ids:
-        """Return the leaf that each row reaches."""
+        """Return each row's leaf."""
     def weights(self, node: int) -> _Matrix:
         """Return the weights of a node's model, [outputs, columns and then bends]."""
     def bends(self, model: int) -> list[tuple[int, float, float]]:
-        """Return (feature, low, high) of a model's bends: inputs that rise from 0 to 1 there."""
+        """Return (feature, low, high) of a model's bends: inputs that rise from 0 to 1."""
     @property
     def due(self) -> list[int]:
-        """Nodes of the last step at which Python has something to decide."""
+        """Nodes of the last step at which Python must decide."""
     @property
     def has_due(self) -> bool:
         """Whether anything is due."""
@@ -277,43 +278,43 @@ class _TreeEngine:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the whole state as one-dimensional arrays by name."""
     def restore(self, arrays: dict[str, NDArray[Any]] | StoredArrays) -> None:
-        """Take over a state made by `arrays` of an engine with the same settings, if it is sound.
+        """Adopt a state made by `arrays` of an engine with the same settings, if it is sound.
 
-        Otherwise ValueError says what is wrong, and the engine is what it was.
+        Otherwise raise ValueError, and leave the engine unchanged.
         """
     def check(self) -> None:
-        """Raise ValueError if the state is not one that the kernels can have made."""
+        """Raise ValueError if the kernels could not have reached this state."""
     def memory_usage(self) -> int:
-        """Return the bytes held."""
+        """Return the memory in bytes."""
     @property
     def n_classes(self) -> int:
         """Number of classes."""
     def has_node(self, node: int) -> bool:
-        """Whether there is a node of this id."""
+        """Return whether there is a node with this id."""
     @property
     def n_nodes(self) -> int:
         """Number of nodes."""
     @property
     def n_categorical(self) -> int:
-        """Features whose values are categories."""
+        """Number of categorical features."""
     @property
     def n_features(self) -> int:
         """Number of features."""
     @property
     def n_columns(self) -> int:
-        """Inputs of the simple models, the intercept included."""
+        """Number of inputs of the simple models, including the intercept."""
     @property
     def n_outputs(self) -> int:
-        """Logits per model: 1 for up to two classes, else one per class."""
+        """Linear predictors per model: 1 for up to two classes, otherwise one per class."""
     @property
     def stride(self) -> int:
-        """Columns rounded up to whole vectors, as stored."""
+        """Columns as stored: rounded up to whole vectors."""
     @property
     def n_rows(self) -> int:
-        """Rows learnt."""
+        """Number of rows learnt."""
     @property
     def clock(self) -> float:
-        """Weight learnt: the stream's clock T."""
+        """Weight of all rows learnt: the stream's clock T."""
 
     # ------------------------------------------------------------------ per feature
     @property
@@ -330,31 +331,31 @@ class _TreeEngine:
         """Columns of the levels, [features * (MAX_LEVELS + 1)], -1 for a level not seen."""
     @property
     def scale_weight(self) -> _Doubles:
-        """Weight of the values of a numeric feature so far; 0: it was always missing."""
+        """Weight of the values of a numeric feature so far; 0 if it was always missing."""
     @property
     def scale_mean(self) -> _Doubles:
         """Mean of the values of a numeric feature so far."""
     @property
     def scale_low(self) -> _Doubles:
-        """Lowest value of a numeric feature so far; infinite before there was one."""
+        """Lowest value of a numeric feature so far; infinite before the first."""
     @property
     def scale_high(self) -> _Doubles:
         """Highest value of a numeric feature so far."""
     @property
     def scale_shift(self) -> _Doubles:
-        """Inputs are (x - shift) * factor: the shift."""
+        """The shift in (x - shift) * factor, which gives the inputs."""
     @property
     def scale_factor(self) -> _Doubles:
-        """Inputs are (x - shift) * factor: the factor."""
+        """The factor in (x - shift) * factor, which gives the inputs."""
     @property
     def scale_limit(self) -> _Doubles:
-        """Inputs are at most so far from 0."""
+        """Limit of the absolute values of an input."""
     @property
     def absent(self) -> _Doubles:
-        """What each feature is in a row that does not say: NaN, or 0."""
+        """Value of each feature in a row without it: NaN or 0."""
     @property
     def scale_is_indicator(self) -> _Flags:
-        """Whether a numeric feature was only 0 and 1 so far, and is not scaled or clipped."""
+        """Whether a numeric feature was always 0 or 1 so far, and so is not scaled or clipped."""
 
     # ------------------------------------------------------------------ per node
     @property
@@ -371,7 +372,7 @@ class _TreeEngine:
         """Feature of the split, or -1 at a leaf."""
     @property
     def depth(self) -> _Ids:
-        """Conditions above the node."""
+        """Number of conditions above the node."""
     @property
     def equality(self) -> _Flags:
         """Whether the split is x == threshold instead of x <= threshold."""
@@ -389,11 +390,11 @@ class _TreeEngine:
         """Threshold or level code of the split; -inf is "is missing"."""
     @property
     def rows(self) -> _Doubles:
-        """Weight of the rows since the node was made (FIMT-DD: since it became leaf or inner)."""
+        """Weight of the rows since the node was created (FIMT-DD: became a leaf or inner node)."""
 
 @final
 class NodeState:
-    """What a tree asks of a node when it decides."""
+    """The state of a node from which Python decides."""
 
     parent: int
     depth: int
@@ -407,45 +408,45 @@ class NodeState:
     evidence: float
     """Rows behind the two losses, faded like them."""
     clock: float
-    """The stream's clock when rows last came: the sums are faded until then."""
+    """The stream's clock at the node's last rows, up to which its sums are faded."""
     refresh_at: float
     split_level: float
     prune_level: float
     replace_level: float
     rest_level: float
     trials_rest: bool
-    """It rests, and its trials and its grid with it: they look at no rows."""
+    """Whether the node rests, and its trials and its grid learn no rows at all."""
 
 @final
 class BendTrial:
-    """A model with other bends, beside that of its node."""
+    """A model with other bends on trial, next to the node's own."""
 
     model: int
-    """-1: there is none."""
+    """-1 if there is none."""
     node_loss: float
     trial_loss: float
     evidence: float
     """Rows behind the two losses, faded like them."""
     born: float
-    """Rows of the node when it started."""
+    """Rows of the node at the start of the trial."""
     level: float
     next_at: float
     n_failed: int
 
 @final
 class Renewed:
-    """The second model of a leaf, beside its own."""
+    """The renewed model of a leaf."""
 
     model: int
-    """-1: there is none."""
+    """-1 if there is none."""
     lead: float
-    """Nats by which it has lost less than the leaf's own, faded."""
+    """Nats by which it has lost less than the leaf's own model, faded."""
     born: float
-    """Rows of the node when it started."""
+    """Rows of the node when it was copied."""
 
 @final
 class TrialState:
-    """A split that is being tried: its losses and those of the others on the same rows."""
+    """A split on trial: its losses, and those of the node and its branch on the same rows."""
 
     place: int
     condition: tuple[int, float, bool, bool]
@@ -457,36 +458,36 @@ class TrialState:
     n_left: float
     n_right: float
     born: float
-    """Rows of the node when it started."""
+    """Rows of the node at the start of the trial."""
     left_model: int
     right_model: int
 
 class _Sums:
-    """What rows add to a tree; sums for the same tree may be added."""
+    """Sums over rows for a tree; sums for the same tree can be added."""
 
     def __init__(self) -> None: ...
     def __add__(self, other: Self) -> Self: ...
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of all of it as one-dimensional arrays by name."""
+        """Return a copy of the sums as one-dimensional arrays by name."""
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over what `arrays` has returned."""
+        """Adopt what `arrays` has returned."""
     @property
     def n_rows(self) -> int:
-        """Rows that were summed."""
+        """Number of rows summed."""
     @property
     def weight(self) -> float:
-        """Their weight."""
+        """Weight of these rows."""
 
 @final
 class MeasuredSums(_Sums):
-    """For a `MeasuredEngine`."""
+    """Sums for a `MeasuredEngine`."""
 
 @final
 class PaperSums(_Sums):
-    """For a `PaperEngine`."""
+    """Sums for a `PaperEngine`."""
 
 class _ModelTreeEngine(_TreeEngine):
-    """What the engines of both settings offer. Only type checkers know this class."""
+    """The common methods of the engines of both settings. Only type checkers know this class."""
 
     # ------------------------------------------------------------------ rows
     def learn(
@@ -496,47 +497,47 @@ class _ModelTreeEngine(_TreeEngine):
         weights: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> None:
-        """Take one step with a set of rows: X [rows, features], NaN is missing; class codes."""
+        """Take one step with rows: X [rows, features], NaN is missing; class codes or numbers."""
     def inputs(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""
 
-    # ------------------------------------------------------------------ what is due, and changes
+    # ------------------------------------------------------------------ nodes and changes
     def inputs_at(
         self, node: int, X: NDArray[np.float64], sparse: SparseRows | None = None
     ) -> _Matrix:
-        """Return the inputs of rows for the model of a node, [rows, columns and then bends]."""
+        """Return the inputs of a node's model, [rows, columns and then bends]."""
     def effects(self, node: int) -> _Matrix:
-        """Return the weights of a node's model, [outputs, columns]; of curves, largest moves."""
+        """Return the weights of a node's model, [outputs, columns]; for curves, largest moves."""
     def split(self, node: int, place: int) -> None:
-        """Give a node two children by one of its candidates, in place of what it had."""
+        """Give a node two children by one of its candidates, in place of any branch."""
     def prune(self, node: int) -> None:
         """Make an inner node a leaf and free all nodes below it."""
     def set_levels(
         self, node: int, *, split: float, prune: float, replace: float, rest: float, n_splits: int
     ) -> None:
-        """Say what the gains (3), (5) and (4) must reach to be due, and what lets a node rest.
+        """Set the gains (3), (5) and (4) from which a node is due, and the level at which it rests.
 
-        And how many splits its branch has, for their price.
+        Also set the number of splits in its branch, for their price.
         """
     def node(self, node: int) -> NodeState:
-        """Return what is known of a node."""
+        """Return a copy of a node's state."""
     @property
     def task_work(self) -> list[float]:
-        """Nanoseconds, about, of each task of the last step; none if one thread did it all."""
+        """Estimated nanoseconds of each task of the last step; empty if it ran on one thread."""
     @property
     def link_is_due(self) -> bool:
-        """Whether another link has proved what it must."""
+        """Whether the other link has proved enough."""
     wake_at: int
-    """Rows at which `has_due` tells Python to look at the tree; set by Python."""
+    """Rows from which `has_due` is true; set by Python."""
     @property
     def n_steps(self) -> int:
-        """Steps taken."""
+        """Number of steps."""
     @property
     def n_changes(self) -> int:
-        """Changes of the tree since the engine was made."""
+        """Number of changes of the tree since the engine was created."""
     @property
     def n_growths(self) -> int:
-        """Changes of the schema since the engine was made."""
+        """Number of changes of the schema since the engine was created."""
     def watch(
         self,
         *,
@@ -549,89 +550,90 @@ class _ModelTreeEngine(_TreeEngine):
         most_values: int,
         level: float,
     ) -> None:
-        """Keep some rows, and ask later what they would cost now: see `WatchConstants`."""
+        """Keep some rows to compare their losses later: see `WatchConstants`."""
     def watched_rows(self) -> tuple[_Doubles, _Doubles, _Doubles, _Doubles]:
-        """Return the rows kept, their targets, what they cost when they came, and when."""
+        """Return the kept rows, their targets, their losses when they came, and when that was."""
     def losses(self, X: _Doubles, targets: _Doubles) -> _Doubles:
-        """Return what each row would cost now, in nats."""
+        """Return the present loss of each row, in nats."""
     def restart_watch(self) -> None:
-        """Forget the rows kept, and all checks."""
+        """Forget the kept rows and all checks."""
     @property
     def has_alarm(self) -> bool:
         """Whether the evidence for a drift has reached its level."""
     @property
     def watched_since(self) -> int:
-        """Row of the last check that had no evidence for a drift."""
+        """Row of the last check without evidence for a drift."""
     n_told: int
-    """How many of both Python has dealt with, set by it; until then something is due."""
+    """Sum of `n_changes` and `n_growths` up to which Python has dealt with them; set by Python.
+    While it is smaller, something is due."""
 
     def floor(self, model: int) -> tuple[float, float]:
-        """Return the noise floor per class, zeros under the plain link."""
+        """Return the noise floor per class; zeros with the plain link."""
 
-    # ------------------------------------------------------------------ targets that are numbers
+    # ------------------------------------------------------------------ numeric targets
     @property
     def has_labels(self) -> bool:
-        """Whether the target is one of several labels; if not, it is a number."""
+        """Whether the target is a label; otherwise it is a number."""
     @property
     def input_limit(self) -> float:
-        """The most that a scaled number is: further out it counts as that.
+        """Limit of the absolute value of a scaled number, beyond which it is clipped.
 
-        A half is a standard deviation; the paper's setting has no limit that matters.
+        One half is a standard deviation. In the paper's setting there is no limit that matters.
         """
     @property
     def variance_power(self) -> float:
-        """With a log link: the power of the mean that variances grow with; 1 for counts."""
+        """With a log link, the power of the mean that variances grow with; 1 for counts."""
     @property
     def target_shift(self) -> float:
-        """The models learn (y - shift) / scale."""
+        """The shift in (y - shift) / scale, which the models learn."""
     @property
     def target_scale(self) -> float:
-        """The models learn (y - shift) / scale."""
+        """The scale in (y - shift) / scale, which the models learn."""
     @property
     def reaches(self) -> _Doubles:
-        """For each of REACH_LEVELS, how many roots of the spread an interval must reach.
+        """For each of REACH_LEVELS, the reach of an interval in roots of the spread.
 
-        Of labels: the nats that a label in a set may cost.
+        For labels: the largest loss, in nats, of a label in the set.
         """
     @property
     def offsets(self) -> _Doubles:
-        """What is added to each quantile, without the target's unit; empty if there are none."""
+        """Offset of each quantile, scaled; empty without quantiles."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the predicted numbers, [rows, outputs]."""
     def intervals(
         self, X: NDArray[np.float64], reach: float, sparse: SparseRows | None = None
     ) -> _Matrix:
-        """Return lower and upper ends, [rows, 2]."""
+        """Return the lower and upper ends of intervals, [rows, 2]."""
     def spread(self, model: int) -> float:
-        """Return the variance around the prediction, or what the loss has instead."""
+        """Return the variance around the prediction, or the loss's counterpart of it."""
     def show_level(self) -> None:
-        """Let rows to come know the level of the target after those learnt so far."""
+        """Make the present level of the target an input of the next rows."""
 
     # ------------------------------------------------------------------ per node
     def class_rows(self, node: int) -> _Doubles:
-        """Return the rows of each class that reached a node, faded like its losses."""
+        """Return the rows of each class at a node, faded like its losses."""
     @property
     def own_loss(self) -> _Doubles:
         """Loss of the node's own model (faded in the measured setting)."""
     @property
     def subtree_loss(self) -> _Doubles:
-        """Loss of the leaves below on the same rows; at a leaf the own loss."""
+        """Loss of the leaves below on the same rows; at a leaf, its own loss."""
     @property
     def born(self) -> _Doubles:
-        """The stream's clock when the node was made."""
+        """The stream's clock when the node was created."""
     @property
     def node_clock(self) -> _Doubles:
-        """The stream's clock when rows last reached the node: its sums are faded until then."""
+        """The stream's clock at the node's last rows, up to which its sums are faded."""
     @property
     def evidence(self) -> _Doubles:
         """Rows behind the two losses, faded like them."""
     @property
     def recent(self) -> _Doubles:
-        """What the branch of each node has earned lately."""
+        """Recent gain of each node's branch."""
 
 @final
 class MeasuredEngine(_ModelTreeEngine):
-    """A tree in our setting: blended models, and trials as evidence."""
+    """A tree in the measured setting: blended models, with trials as evidence."""
 
     def __init__(
         self,
@@ -681,7 +683,7 @@ class MeasuredEngine(_ModelTreeEngine):
         block_rows: int = ...,
         wait_bytes: float = ...,
     ) -> None:
-        """Make a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
+        """Create a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
         self,
         X: NDArray[np.float64],
@@ -689,21 +691,21 @@ class MeasuredEngine(_ModelTreeEngine):
         weights: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> MeasuredSums:
-        """Return what rows would add to the tree; nothing changes."""
+        """Return sums over rows for the tree, which stays unchanged."""
     def absorb(self, sums: MeasuredSums) -> None:
-        """Add sums that were accumulated for this very tree; no model learns."""
+        """Add sums that were accumulated for this very tree; models do not learn."""
 
     # ------------------------------------------------------------------ trials
     def trials(self, node: int) -> list[TrialState]:
         """Return the trials of a node."""
     def refresh_at(self, node: int, rows: float) -> None:
-        """Say at how many rows of the node its trials are to be looked at again."""
+        """Set the rows of the node at which its trials are due again."""
     def first_rows(self, node: int) -> _Matrix:
-        """Return the raw rows kept to choose the node's grid, [rows, features]."""
+        """Return the raw rows from which the node's grid will be chosen, [rows, features]."""
     def grid_is_ready(self, node: int) -> bool:
-        """Whether the node's grid has been chosen."""
+        """Return whether the node's grid has been chosen."""
     def choose_grid(self, node: int, slots: NDArray[np.int32], edges: NDArray[np.float64]) -> None:
-        """Give each feature its slots, the last for missing; one edge per slot, NaN for none."""
+        """Set each feature's slots, the last for missing values, and an edge per slot or NaN."""
     def grid_sums(
         self, node: int
     ) -> tuple[list[int], _Doubles, np.ndarray[tuple[int, int, int], np.dtype[np.float64]]]:
@@ -712,40 +714,40 @@ class MeasuredEngine(_ModelTreeEngine):
     absent_is_zero: bool
     """Whether all features are sparse until they get a column."""
     most_sparse: int
-    """Sparse features that may have a name."""
+    """Most names of sparse features."""
     look_at: int
-    """Rows at which Python wants to look for features worth a column; set by it."""
+    """Rows at which Python searches for features worth a column; set by Python."""
     @property
     def n_given_up(self) -> int:
-        """Sparse features that were forgotten."""
+        """Number of sparse features that were forgotten."""
     @property
     def energy_of_all(self) -> float:
         """Energy of the gradient of an input that is always 1."""
     @property
     def sparse_weight(self) -> _Floats:
-        """Rows that held each sparse feature; `sparse_mean`, `sparse_squares` are of its values."""
+        """Rows with each sparse feature; `sparse_mean`, `sparse_squares` are of its values."""
     @property
     def sparse_mean(self) -> _Floats: ...
     @property
     def sparse_squares(self) -> _Floats: ...
     @property
     def sparse_energy(self) -> _Floats:
-        """Energy of each one's gradient."""
+        """Energy of the gradient of each sparse feature."""
     @property
     def sparse_feature(self) -> _Ids:
-        """The feature that each has become, or -1."""
+        """The ordinary feature that each sparse one has become, or -1."""
     @property
     def sparse_is_centred(self) -> _Flags: ...
     def sparse_weights(self, node: int) -> tuple[_Ids, _Matrix]:
-        """Return ids and weights [ids, outputs] that a node's model has."""
+        """Return the sparse weights of a node's model: ids, and weights [ids, outputs]."""
     def sparse_inputs(self, sparse: SparseRows) -> tuple[NDArray[np.int64], _Ids, _Doubles]:
-        """Return begin, ids and inputs of what has no column."""
+        """Return begin, ids and inputs of the features without a column."""
     def make_sparse(self, n: int) -> None:
-        """Make places for so many sparse features in all."""
+        """Make room for this many sparse features in total."""
     def fade_sparse(self, keep: float) -> None:
-        """Let what is known of sparse features count for less."""
+        """Fade the statistics of sparse features."""
     def fade_energy(self, keep: float) -> None:
-        """Let the energy so far count for less."""
+        """Fade the energies so far."""
 
     def proposals(self, node: int) -> list[tuple[float, int, float, bool, bool, int, float]]:
         """Return per feature (score, feature, threshold, equality, missing_left, slot, share)."""
@@ -759,27 +761,27 @@ class MeasuredEngine(_ModelTreeEngine):
         slot: int,
         left_share: float,
     ) -> None:
-        """Start a trial, a place from node * trials on, with two copies of the node's model."""
+        """Start a trial at a place from node * trials on, with two copies of the node's model."""
     def drop_trial(self, trial: int, barred_until: float) -> None:
         """Free a trial; its slot is not proposed again until the node has seen this many rows."""
 
     # ------------------------------------------------------------------ bends
     def edges(self, node: int) -> list[_Doubles]:
-        """Return the edges of each feature in the node's grid; of categories there are none."""
+        """Return the edges of each feature in the node's grid; none for categorical ones."""
     def span(self, node: int, feature: int) -> float:
-        """Return the last edge of a feature minus its first, or 0 where there are none."""
+        """Return the last edge of a feature minus its first, or 0 without edges."""
     def bend_scores(self, node: int) -> tuple[_Doubles, NDArray[np.int32]]:
-        """Return what a bend at each edge of the node's grid promises, and the edges' features."""
+        """Return the score of a bend at each edge of the node's grid, and the edges' features."""
     def bend_worth(self, model: int) -> list[float]:
-        """Return the nats that a model would lose without each of its bends, about."""
+        """Return the estimated nats that a model would lose without each of its bends."""
     def memory(self, model: int) -> float:
-        """Return the rows that a model remembers, as a share of the usual."""
+        """Return the rows that a model remembers, as a multiple of the usual."""
     def renewed(self, node: int) -> Renewed:
-        """Return the second model of a leaf; its model is -1 if there is none."""
+        """Return the renewed model of a leaf; its `model` is -1 if there is none."""
     def renew(self, node: int) -> None:
-        """Let the second model of a leaf start again, with the weights of its own."""
+        """Copy the leaf's model into its renewed model, with the uncertainty reset."""
     def bend_trial(self, node: int) -> BendTrial:
-        """Return the trial of other bends at a node; its model is -1 if there is none."""
+        """Return the trial of other bends at a node; its `model` is -1 if there is none."""
     def start_bend_trial(
         self,
         node: int,
@@ -789,15 +791,15 @@ class MeasuredEngine(_ModelTreeEngine):
         memory: float,
         level: float,
     ) -> None:
-        """Try the node's model with these bends, and this memory, instead of its own."""
+        """Start a trial of the node's model with these bends and this memory."""
     def drop_bend_trial(self, node: int) -> None:
         """Free the trial."""
     def bend_level(self, node: int, level: float) -> None:
-        """Say from what gain on the trial makes its node due."""
+        """Set the gain of the trial from which the node is due."""
     def next_bend(self, node: int, rows: float, n_failed: int) -> None:
-        """Say at how many rows of the node the next trial may start, and how many failed."""
+        """Set the rows of the node from which a trial may start, and how many have failed."""
     def bend(self, node: int) -> None:
-        """Let the model on trial take the place of the node's own."""
+        """Replace the node's model by the one on trial."""
 
     # ------------------------------------------------------------------ models and link
     def curvature_inverse(self, model: int) -> _Matrix:
@@ -805,49 +807,49 @@ class MeasuredEngine(_ModelTreeEngine):
     def sureness_variance(self, model: int) -> float:
         """Return the variance of the logarithm of a model's sureness."""
     def drop_challenger(self) -> None:
-        """Keep the plain link, and have no model that challenges it."""
+        """Keep the plain link, without a challenger."""
     def adopt_challenger(self) -> None:
-        """Start again from the challenger's model; the other link challenges it from now on."""
+        """Restart from the challenger's model; from now on the other link is the challenger."""
     @property
     def challenger(self) -> int:
-        """Model that competes with the tree under the other link, or -1."""
+        """The model that competes with the tree, with the other link; or -1."""
     @property
     def challenger_rows(self) -> float:
-        """Rows behind the challenger's and the rival's loss, faded like them."""
+        """Rows behind the losses of the challenger and its rival, faded like them."""
     @property
     def challenger_loss(self) -> float:
         """Faded loss of the challenger."""
     @property
     def rival_loss(self) -> float:
-        """Faded loss of the tree on the rows that the challenger saw."""
+        """Faded loss of the tree on the challenger's rows."""
     @property
     def challenger_gain(self) -> float:
         """Faded loss of the tree minus that of the challenger."""
     challenger_level: float
-    """What `challenger_gain` must reach to be due; set by Python."""
+    """The `challenger_gain` from which it is due; set by Python."""
     @property
     def restless_until(self) -> float:
-        """The clock up to which no work is spared."""
+        """The clock up to which nothing rests."""
     @property
     def recent_loss(self) -> float:
-        """Mean loss of the last rows, faded as what is called recent; NaN before the first."""
+        """Mean loss of the last rows, faded like all *recent* sums; NaN before the first."""
     @property
     def n_waiting(self) -> int:
-        """Rows that only their leaves have learnt yet. Asking for it leaves them waiting."""
+        """Number of buffered rows, learnt only by their leaves so far. Reading it keeps them."""
 
     @property
     def has_sparse(self) -> bool:
         """Whether there may be features without a column."""
     @property
     def is_costly(self) -> bool:
-        """Whether rows are costly: whether they have many columns."""
+        """Whether rows are costly, because they have many columns."""
     @property
     def is_calm(self) -> bool:
-        """Whether work is spared: whether there was no alarm for long."""
+        """Whether times are calm: no recent alarm, so that nodes may rest."""
 
 @final
 class PaperEngine(_ModelTreeEngine):
-    """A tree in the paper's setting: SGD models, and stored candidates as evidence."""
+    """A tree in the paper's setting: SGD models, with stored candidates as evidence."""
 
     def __init__(
         self,
@@ -861,7 +863,7 @@ class PaperEngine(_ModelTreeEngine):
         replacement_rate: float,
         loss: str = "labels",
     ) -> None:
-        """Make a tree of one leaf."""
+        """Create a tree of one leaf."""
     def accumulate(
         self,
         X: NDArray[np.float64],
@@ -869,21 +871,21 @@ class PaperEngine(_ModelTreeEngine):
         weights: NDArray[np.float64],
         sparse: SparseRows | None = None,
     ) -> PaperSums:
-        """Return what rows would add to the tree; nothing changes."""
+        """Return sums over rows for the tree, which stays unchanged."""
     def absorb(self, sums: PaperSums) -> None:
-        """Add sums that were accumulated for this very tree; no model learns, none is admitted."""
+        """Add sums accumulated for this very tree; no model learns, no candidate is admitted."""
     def stored_candidates(self, node: int) -> list[tuple[float, int, float, float, float, float]]:
         """Return (gain, feature, value, rows left, rows right, node's loss) over their windows."""
 
 MAX_KEYS: int
-"""Thresholds that a leaf of FIMT-DD keeps per feature."""
+"""Most thresholds per feature in a leaf of FIMT-DD."""
 
 def page_hinkley(errors: NDArray[np.float64], tolerance: float) -> _Doubles:
-    """Return the Page-Hinkley statistic after each error, as the inner nodes of FIMT-DD keep it."""
+    """Return the Page-Hinkley statistic after each error, as in the inner nodes of FIMT-DD."""
 
 @final
 class FimtddEngine(_TreeEngine):
-    """The FIMT-DD tree as arrays indexed by node id (root 0, none -1), and the work per row."""
+    """FIMT-DD's tree as arrays by node id (root 0, none -1), and the work per row."""
 
     def __init__(
         self,
@@ -897,28 +899,29 @@ class FimtddEngine(_TreeEngine):
         max_nodes: int,
         has_labels: bool = True,
     ) -> None:
-        """Make a tree of one leaf; without labels the target is a number: there are 0 classes."""
+        """Create a tree of one leaf; without labels the target is a number, with 0 classes."""
     def learn(
         self, X: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
     ) -> int:
-        """Learn rows up to the first after which a node is due; return how many."""
+        """Learn rows up to the first after which a node is due; return their number."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
-        """Return the predicted numbers, of one column."""
+        """Return the predicted numbers, [rows, 1]."""
     @property
     def has_log_link(self) -> bool:
         """Whether predictors are logarithms: never."""
     @property
     def target_shift(self) -> float:
-        """The models learn (y - shift) / scale."""
+        """The shift in (y - shift) / scale, which the models learn."""
     @property
     def target_scale(self) -> float:
-        """What reductions of the deviation are in units of: the deviation of the target."""
+        """The target's standard deviation, the unit of its reductions."""
     def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:
         """Return per feature the best (SDR, feature, threshold, equality, missing_left)."""
     def split_points(self, leaf: int, feature: int) -> tuple[_Doubles, _Matrix]:
-        """Return the keys of a feature and the class weights (as they came) of rows not above.
+        """Return the keys of a feature, and the class weights of rows not above each.
 
-        Of a number, three sums in place of the class weights: of 1, of the target, of its square.
+        Classes are in order of first appearance. For a numeric target there are three sums instead:
+        of 1, of the target, of its square.
         """
     def split(
         self, leaf: int, feature: int, threshold: float, equality: bool, missing_left: bool
@@ -934,18 +937,18 @@ class FimtddEngine(_TreeEngine):
         """Page-Hinkley at inner nodes: sum of (error - mean - tolerance)."""
     @property
     def least_sum(self) -> _Doubles:
-        """Page-Hinkley at inner nodes: the least that this sum has been."""
+        """Page-Hinkley at inner nodes: the minimum of this sum."""
 
 # ---------------------------------------------------------------------- forests
 @final
 class Stack:
-    """Adds up what the members of a forest say, with weights that follow the loss.
+    """The weighted sum of the members' predictions; the weights follow the loss.
 
     Labels: the members' log-odds, centred over the labels. Numbers: a mean whose shares sum to one.
     """
 
     def links(self, probabilities: NDArray[np.float64]) -> _Matrix:
-        """Return one member's log-odds, centred: what its weight is for."""
+        """Return one member's centred log-odds, to which its weight applies."""
     def learn(
         self,
         said: NDArray[np.float64],
@@ -954,42 +957,42 @@ class Stack:
         *,
         has_labels: bool,
     ) -> None:
-        """Take one step with what members elsewhere have said, as `Forest.said` returns it."""
+        """Take one step with predictions of members elsewhere, as `Forest.said` returns them."""
     def restart(self, member: int) -> None:
-        """Forget a member, whose place a new one takes."""
+        """Forget a member that is being replaced."""
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the state by name."""
+        """Return a copy of the state as arrays by name."""
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Take over a state, if it is sound."""
+        """Adopt a state if it is sound."""
     @property
     def weights(self) -> _Doubles:
-        """What each member's log-odds count."""
+        """Weight of each member's log-odds."""
     @property
     def shares(self) -> _Doubles:
-        """What each member's number counts; the sum is one."""
+        """Share of each member's number; the sum is one."""
     @property
     def losses(self) -> _Doubles:
-        """Loss of each member over the last rows, faded, and of all together."""
+        """Faded loss of each member over the last rows, and of the whole forest."""
     @property
     def agreement(self) -> _Doubles:
-        """Rows, faded, in which each member said what all together did."""
+        """Rows, faded, in which each member predicted the same as the forest."""
     @property
     def rows(self) -> _Doubles:
-        """Rows behind both, faded: since each member came, and all."""
+        """Rows behind both, faded: since each member was added, and of the forest."""
 
 @final
 class Forest:
-    """The members of a forest: their steps, and what they say together.
+    """The members of a forest: their steps, and their common prediction.
 
-    Of rows with sparse features each member takes its own list; others are the same for all.
+    Of rows with sparse features each member has its own list; all other rows are the same for all.
     """
 
     scale: NDArray[np.float64]
-    """Shift and factor of each feature, as hinges see it: z = (x - shift) * factor."""
+    """Shift and factor of each feature for hinges: z = (x - shift) * factor."""
     wake_at: int
-    """Rows of the stream at which `has_due` becomes true."""
+    """Rows of the stream from which `has_due` is true."""
     n_threads: int
-    """Threads that may work at the same time: what is learnt is the same to the bit."""
+    """Threads for a single call; the result is the same, bit for bit."""
 
     def __init__(
         self,
@@ -1011,16 +1014,16 @@ class Forest:
         ends: NDArray[np.int32],
         slopes: NDArray[np.float64],
     ) -> None:
-        """Give a place to a tree, which from then on scales features as the first one does.
+        """Put a tree in a place; from then on it scales features as the first one does.
 
-        Its feature c is feature sources[c] of the first tree, or where that is negative the hinge
-        -1 - sources[c], which is max(0, a z_p + b z_q + c): `ends` has p and q, `slopes` a, b and c
-        of each. No sources: it has the features of the rows.
+        Its feature c is feature sources[c] of the first tree or, if that is negative, the hinge -1
+        - sources[c], which is max(0, a z_p + b z_q + c): `ends` has p and q, `slopes` a, b and c of
+        each. Without sources it has the features of the rows.
         """
     def reading(self) -> Turn:
-        """Return a block in which no thread changes anything."""
+        """Return a context in which no thread changes anything."""
     def writing(self) -> Turn:
-        """Return a block in which no other thread reads or changes anything."""
+        """Return a context in which no other thread reads or changes anything."""
     def learn(
         self,
         X: NDArray[np.float64],
@@ -1029,37 +1032,37 @@ class Forest:
         sparse: list[SparseRows] | None,
         decide: Callable[[int], None],
     ) -> None:
-        """Take one step: all say what they think of the rows, and learn them.
+        """Take one step: all members predict the rows, then learn them.
 
-        With several threads `decide` is called with the places of members that are due while others
-        still learn, though not of the first. Who is due then and was not decided is up to Python.
+        With several threads, `decide` is called with the places of members that are due, except the
+        first, while others still learn. Members that are due afterwards are left to Python.
         """
     @property
     def said(self) -> NDArray[np.float64]:
-        """Return what each said in the last step: [members, rows, labels], or one number each."""
+        """Predictions of the last step: [members, rows, labels], or one number each."""
     def log_odds(self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None) -> _Matrix:
-        """Return the log-odds of all together, centred, [rows, classes]."""
+        """Return the centred log-odds of the forest, [rows, classes]."""
     def probabilities(
         self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None
     ) -> _Matrix:
-        """Return the probabilities of all together, [rows, classes]."""
+        """Return the probabilities of the forest, [rows, classes]."""
     def numbers(self, X: NDArray[np.float64], sparse: list[SparseRows] | None = None) -> _Matrix:
-        """Return the numbers of all together, [rows, outputs]."""
+        """Return the numbers of the forest, [rows, outputs]."""
     def rows_of(self, member: int, X: NDArray[np.float64]) -> _Matrix:
-        """Return rows as a member sees them."""
+        """Return the rows with a member's own features."""
     def learn_row(
         self, face: _RowFace, x: object, y: object, weight: float = 1.0, /
     ) -> Turn | NotImplementedType | None:
-        """Take one step with one dict, read by the first tree's face; returns what that does."""
+        """Take one step with one dict, read by the first tree's face; return what that does."""
     def predict_row(self, face: _RowFace, x: object, /) -> Any:
         """Return the label or the number of a dict, or NotImplemented if Python must read it."""
     def probabilities_row(self, face: _RowFace, x: object, /) -> dict[Any, float] | None:
         """Return the probability of each label of a dict, or None if Python must read it."""
     def memory_usage(self) -> int:
-        """Return the bytes that are kept ready for the next step."""
+        """Return the bytes of memory that is reused between steps."""
     @property
     def stack(self) -> Stack:
-        """What adds up what the members say."""
+        """The weighted sum of the members."""
     @property
     def has_due(self) -> bool:
-        """Whether Python has something to decide."""
+        """Whether Python must decide."""
