@@ -1,5 +1,5 @@
-// Forest: all trees of a forest at once. A row is read once. Each member sees it with hinges of its own, says what it thinks
-// of it and learns it; the stack learns from what they said. What is split, rescaled or replaced is decided in Python.
+// Forest: all trees of a forest at once. A row is read once. Each member adds its own hinges to it, predicts it and learns
+// it; the stack learns from the predictions. Python decides what is split, rescaled or replaced.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -18,11 +18,11 @@
 
 namespace driftree {
 
-// Where the columns of a member's rows come from: feature `source`, or where that is negative the hinge -1 - source.
+// Sources of the columns of a member's rows: feature `source` or, if negative, hinge -1 - source.
 class Hinges {
 public:
     Hinges() = default;
-    // `ends` has two features of each hinge, `slopes` three numbers. Throws unless all is there that these speak of.
+    // `ends` has two features per hinge, `slopes` three numbers. Throws if any index is invalid.
     Hinges(std::vector<std::int32_t> given, const std::vector<std::int32_t>& ends, const std::vector<double>& slopes)
         : sources(std::move(given)) {
         if (ends.size() % 2 || slopes.size() != 3 * ends.size() / 2)
@@ -40,11 +40,11 @@ public:
         }
     }
     std::vector<std::int32_t> sources;
-    int n_features = 0, n_ends = 0;  // that rows, and the scale, must have at least
+    int n_features = 0, n_ends = 0;  // fewest features that rows, and the scale, must have
 
     int n() const { return static_cast<int>(first_.size()); }
     int width() const { return static_cast<int>(sources.size()); }
-    // A row as the member sees it; `scaled` are the features in deviations from their means.
+    // A row with the member's own columns; `scaled` are the features in deviations from their means.
     void extend(const Functions& f, const double* x, const double* scaled, double* out) const {
         Room room(n());
         double* found = room.data();
@@ -53,15 +53,15 @@ public:
     }
 
 private:
-    std::vector<std::int32_t> first_, second_;  // ends of each
+    std::vector<std::int32_t> first_, second_;  // both ends of each hinge
     std::vector<double> a_, b_, c_;
 };
 
-// Rows as they are given to a forest: of sparse features each member has its own.
+// Rows as passed to a forest; with sparse features each member has its own.
 struct ForestRows {
     const double* X;
     int width;
-    std::vector<SparseRows> sparse;  // of each member; or none
+    std::vector<SparseRows> sparse;  // of each member, or empty
     SparseRows held(int member) const { return sparse.empty() ? SparseRows{} : sparse[member]; }
     bool are_sparse() const { return !sparse.empty(); }
 };
@@ -71,7 +71,7 @@ public:
     struct Member {
         MeasuredTree* engine = nullptr;
         Hinges hinges;
-        Lines<double> rows, said;  // of a step: kept between steps for their memory
+        Lines<double> rows, said;  // of a step; reused, for the memory
         std::int64_t took = 0;     // nanoseconds to learn the last step
     };
     Forest(int n_members, const Stack::Rates& rates, double most) : stack(n_members, rates), most_deviations(most) {
@@ -81,19 +81,19 @@ public:
     }
     Stack stack;
     std::vector<Member> members;
-    double most_deviations;                                           // that count
-    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
-    int n_said = 0, said_width = 0;  // of the last step: rows, and numbers for each of them in members[].said
+    double most_deviations;                                           // limit of scaled features
+    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows from which something is due; set by Python
+    int n_said = 0, said_width = 0;  // of the last step: rows, and numbers per row in members[].said
     std::atomic<int> n_threads = 1;
     mutable Turns turns;
 
     MeasuredTree& leader() const { return *members[0].engine; }
     bool has_labels() const { return leader().has_labels(); }
     int n_classes() const { return leader().n_classes; }
-    // Numbers that a member says of a row, and all together.
+    // Numbers per row in a prediction of a member, and of the forest.
     int width() const { return has_labels() ? n_classes() : leader().n_outputs(); }
 
-    // Shift and factor of each feature that may be an end.
+    // Sets shift and factor of each feature that may be an end.
     void set_scale(const double* given, std::size_t n) {
         scale_ = {};
         for (std::size_t j = 0; j < n; j++) {
@@ -119,12 +119,12 @@ public:
         engine.table->sources = std::move(sources);
     }
 
-    // ---------------------------------------------------------------- one time step
-    // All members learn the rows, which were checked. Who is due then is for Python to decide.
+    // ---------------------------------------------------------------- one step
+    // All members learn the rows, which must be checked. Python then decides about due nodes.
     //
-    // The first says and learns; meanwhile the others say, and learn once its table knows the rows: who takes longest first,
-    // so that all threads are done at the same time. With several threads the caller's asks decide(place) about members that
-    // are due, while others learn; but not about the first, whose table they follow.
+    // The first tree predicts and learns; meanwhile the others predict, and learn once its table has read the rows, the
+    // slowest first, so that all threads finish at about the same time. With several threads, the calling thread runs
+    // decide(place) for members that are due while others learn, but not for the first, whose table they follow.
     template <class Decide>
     void learn(const ForestRows& given, const double* targets, const double* weights, int n, const Decide& decide) {
         const int n_members = stack.n_members;
@@ -181,7 +181,7 @@ public:
 
     // ---------------------------------------------------------------- predictions
     enum class Kind { log_odds, probabilities, numbers };
-    // What all say together of the rows from `begin` on, before `end`: [rows, width()]
+    // Predictions [rows, width()] of the forest for rows from `begin` up to, not including, `end`.
     void predict(const ForestRows& given, std::size_t begin, std::size_t end, Kind kind, double* out) const {
         const int n_members = stack.n_members, wide = width();
         const std::size_t block = std::min<std::size_t>(kRowsTogether, end - begin);
@@ -214,8 +214,8 @@ public:
     double predicting_work() const {
         return static_cast<double>(stack.n_members) * members.back().engine->predicting_work();
     }
-    // What members see alike of rows. Features that have come since the rows were read are what they are in a row that does
-    // not say; of sparse rows each member has its own.
+    // The common part of all members' rows. Features newer than the rows have their value for absent ones; of sparse rows
+    // each member has its own.
     struct Shared {
         const double* X;
         int width;
@@ -223,13 +223,13 @@ public:
         const double* scaled;  // [n, n_ends()] in deviations from their means
     };
     int n_features() const { return leader().table->n_features(); }
-    // Features of which some may be ends of hinges.
+    // Number of features up to the last end of a hinge.
     int n_ends() const {
         int n = 0;
         for (const Member& member : members) n = std::max(n, member.hinges.n_ends);
         return n;
     }
-    // That of n rows from `begin` on, in `whole` [n, n_features()] and `scaled` [n, n_ends()] as far as it is needed.
+    // The common part of n rows from `begin` on, in `whole` [n, n_features()] and `scaled` [n, n_ends()] as far as needed.
     Shared share(const ForestRows& given, std::size_t begin, int n, double* whole, double* scaled) const {
         Shared shared = {given.X + begin * given.width, given.width, given.are_sparse(), scaled};
         if (given.are_sparse()) return shared;
@@ -241,7 +241,7 @@ public:
                                  scaled + static_cast<long>(i) * ends);
         return shared;
     }
-    // Rows as a member sees them: [n, features of its tree], as they are, or in `room`, which is large enough.
+    // Rows with a member's own columns, [n, features of its tree]: the given ones, or in `room`, which is large enough.
     const double* see(int place, const Shared& shared, const SparseRows& held, int n, double* room) const {
         const Member& member = members[place];
         const int m = member.engine->table->n_features(), ends = n_ends();
@@ -260,11 +260,11 @@ public:
 
 private:
     static constexpr auto kWait = [](auto&& wait) { wait(); };
-    // A row is not worth a thread, and Python answers one at a time.
+    // A single row is not worth a thread, and Python answers one at a time.
     int threads_for(int n) const { return n == 1 || leader().asks() ? 1 : n_threads.load(); }
-    double learning_work() const { return 1000.0 + 50.0 * leader().shape.columns; }  // nanoseconds of a row, roughly
+    double learning_work() const { return 1000.0 + 50.0 * leader().shape.columns; }  // estimated nanoseconds per row
 
-    // Rows of which the first `width` values are given, and what they hold of sparse features: whole.
+    // Complete rows from their first `width` values and their sparse features.
     static const double* fill(const Table& table, const double* X, int width, const SparseRows& held, int n, double* room) {
         const int m = table.n_features();
         if (width == m) return X;
@@ -281,8 +281,8 @@ private:
         const double *targets, *weights;
         int n;
     };
-    // What the members of a step wait for: that the others have said what they think, and that the first one's table knows the
-    // rows.
+    // What the members of a step wait for: the predictions of the others, and the first tree's table, which must have read
+    // the rows.
     struct Signals {
         explicit Signals(int n) : n_silent(n) {}
         std::atomic<int> n_silent;
@@ -300,11 +300,11 @@ private:
             n_silent = 0, n_silent.notify_all();
         }
     };
-    // All but the first, those that took longest before the others.
+    // All but the first, slowest first.
     void sort_members() {
         std::sort(order_.begin(), order_.end(), [&](int a, int b) { return members[a].took > members[b].took; });
     }
-    // What a member says of the rows before it learns them.
+    // A member's prediction of the rows before it learns them.
     const double* say_before(int place, const ForestRows& given, const Shared& shared, int n, const double*& seen) {
         Member& member = members[place];
         const SparseRows held = given.held(place);
@@ -319,8 +319,8 @@ private:
         const auto begin = std::chrono::steady_clock::now();
         MeasuredTree& engine = *members[place].engine;
         const Turn turn(engine.turns, true, kWait);
-        engine.n_threads = threads_for(step.n);         // who has no tree left helps with another's models
-        const bool is_given = step.given.are_sparse();  // the chunk fills in what sparse rows hold
+        engine.n_threads = threads_for(step.n);         // threads without a tree left help with the models of another
+        const bool is_given = step.given.are_sparse();  // the chunk fills in sparse features
         const int m = engine.table->n_features();
         engine.learn({is_given ? step.given.X : seen, is_given ? step.given.width : m, step.given.held(place), step.targets,
                       step.weights},
@@ -328,7 +328,7 @@ private:
         members[place].took = (std::chrono::steady_clock::now() - begin).count();
     }
     static void say(const MeasuredTree& engine, const double* rows, const SparseRows& held, int n, int wide, double* out) {
-        const Turn turn(engine.turns, false, kWait);  // who looks at the forest may copy a tree
+        const Turn turn(engine.turns, false, kWait);  // a reader of the forest may copy a tree
         const int outputs = engine.n_outputs(), m = engine.table->n_features();
         std::int32_t leaves[kRowsTogether];
         Room predictors(static_cast<std::size_t>(kRowsTogether) * outputs);
@@ -346,8 +346,8 @@ private:
         }
     }
 
-    std::vector<int> order_;        // of all members but the first, in which they learn
-    Lines<double> whole_, scaled_;  // of a step: what all see, kept for the memory
+    std::vector<int> order_;        // in which all members but the first learn
+    Lines<double> whole_, scaled_;  // common rows of a step; reused, for the memory
     struct {
         std::vector<double> shift, factor, limit;
         Scale parts() const {
@@ -356,7 +356,7 @@ private:
             scale.shift = of(shift), scale.factor = of(factor), scale.limit = of(limit);
             return scale;
         }
-    } scale_;  // of features that may be ends
+    } scale_;  // scale of the features that may be ends
 };
 
 }  // namespace driftree

@@ -1,4 +1,4 @@
-// The typed face of forests: see src/driftree/learn/_kernels.pyi.
+// Python bindings of forests: see src/driftree/learn/_kernels.pyi.
 #include "binding_rows.hpp"
 #include "forest.hpp"
 
@@ -8,7 +8,7 @@ namespace {
 
 using Face = RowFace<MeasuredTree>;
 
-// A forest, and what keeps its members' engines alive.
+// A forest that keeps its members' engines alive.
 struct BoundForest : Forest {
     using Forest::Forest;
     std::vector<nb::object> owners = std::vector<nb::object>(members.size());
@@ -92,7 +92,8 @@ void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights,
     if (error) std::rethrow_exception(error);
 }
 
-// [members, rows, classes] of what was said of the rows of the last step before these were learnt; of numbers [.., .., 1]
+// [members, rows, classes] predictions for the rows of the last step, before these were learnt; [members, rows, 1] for
+// numbers
 nb::object said_by_members(const BoundForest& forest) {
     const Reading turn(forest);
     const std::size_t n = forest.n_said, wide = forest.said_width;
@@ -116,7 +117,7 @@ nb::object predict_rows(const BoundForest& forest, Matrix X, nb::object sparse) 
                                   [&](std::size_t begin, std::size_t end, int) {
                                       forest.predict(rows, begin, end, kind, out.get() + begin * wide);
                                   });
-        turn.end();  // before the GIL is waited for
+        turn.end();  // before waiting for the GIL
     }
     return new_array(std::move(out), {X.shape(0), wide});
 }
@@ -134,7 +135,7 @@ nb::object rows_of(const BoundForest& forest, int place, Matrix X) {
 }
 
 // ---------------------------------------------------------------- single rows
-// As RowFace::learn: None, NotImplemented, or the turn in which Python decides.
+// Like RowFace::learn: returns None, NotImplemented, or the lock under which Python decides.
 nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, nb::handle y, double weight) {
     BoundForest& forest = *nb::inst_ptr<BoundForest>(self);
     Learning lock(forest);
@@ -147,7 +148,7 @@ nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, n
     return nb::cast(new Held(nb::borrow(self), forest, lock), nb::rv_policy::take_ownership);
 }
 
-// [width()] of what all say together; false when Python must read the row.
+// Predicts [width()] numbers of the forest; returns false if Python must read the row.
 bool predict_row(const BoundForest& forest, Face& face, nb::handle x, double* out) {
     Room row(forest.leader().table->n_features());
     if (!face.read(x, false, row.data())) return false;
@@ -177,7 +178,7 @@ nb::object probabilities_one(const BoundForest& forest, Face& face, nb::handle x
 
 using Said = nb::ndarray<nb::numpy, const double, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-// One step with what members elsewhere said of its rows: [members, rows, classes], or [members, rows, 1] of numbers.
+// Takes one step with predictions of members elsewhere: [members, rows, classes], or [members, rows, 1] for numbers.
 void learn_said(Stack& stack, Said said, Doubles targets, Doubles weights, bool has_labels) {
     const std::size_t n = said.shape(1), wide = said.shape(2);
     if (std::ssize(stack.weights) != static_cast<std::ptrdiff_t>(said.shape(0)) || targets.size() != n ||

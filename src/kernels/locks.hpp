@@ -1,4 +1,4 @@
-// Locks: turns at an engine (turns.hpp) beside Python's own lock.
+// Locks: the engine's lock (turns.hpp) together with Python's GIL.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -12,13 +12,13 @@ namespace driftree {
 
 namespace nb = nanobind;
 
-// A call that has the interpreter's lock (GIL) also takes its turn at the engine, and never waits for that with the GIL in
-// its hands. Whoever has a turn may wait for the GIL: no deadlock.
+// A call that holds the GIL also takes the engine's lock, and never waits for it while holding the GIL. A thread that holds
+// the engine's lock may wait for the GIL: no deadlock.
 constexpr auto without_gil = [](auto&& wait) {
     nb::gil_scoped_release release;
     wait();
 };
-// For who learns or only predicts.
+// Locks for learning and for predicting.
 struct Learning : Turn {
     template <class Engine>
     explicit Learning(const Engine& engine) : Turn(engine.turns, true, without_gil) {}
@@ -28,7 +28,7 @@ struct Predicting : Turn {
     explicit Predicting(const Engine& engine) : Turn(engine.turns, false, without_gil) {}
 };
 
-// Others see a tree that has settled: no rows wait in it (model_tree.hpp).
+// All others lock a settled tree, without buffered rows (model_tree.hpp).
 template <class Engine>
 bool has_waiting(const Engine& engine) {
     if constexpr (requires { engine.has_waiting(); }) return engine.has_waiting();
@@ -49,7 +49,7 @@ protected:
         if (!has_waiting(engine)) return;
         if (!writes) {
             turn_.reset();
-            if (Turn::only_reads(engine.turns)) {  // inside of a prediction: it sees what that does
+            if (Turn::only_reads(engine.turns)) {  // inside a prediction: it sees the same tree
                 turn_.emplace(engine.turns, false, without_gil);
                 return;
             }
@@ -73,13 +73,13 @@ struct Reading : Settled {
     }
 };
 
-// One turn for several calls from Python: `with engine.writing(): ...`.
+// A lock over several calls from Python: `with engine.writing(): ...`.
 class Held : Settled {
 public:
     template <class Engine>
     Held(nb::object owner, const Engine& engine, bool writes)
         : engine_(std::move(owner)), begin_([this, &engine, writes] { Settled::begin(engine, writes); }) {}
-    // Goes on with a writing turn that the thread has: it ends with this object.
+    // Continues a writing turn of the thread: it ends with this object.
     template <class Engine>
     Held(nb::object owner, const Engine& engine, Turn& begun) : Held(std::move(owner), engine, true) {
         turn_.emplace(engine.turns, true, without_gil);
@@ -93,12 +93,12 @@ public:
     using Settled::end;
 
 private:
-    nb::object engine_;  // stays alive
+    nb::object engine_;  // kept alive
     std::function<void()> begin_;
 };
 
-// A lock for whole calls. Unlike Python's own it is released with its block whatever interrupts that, and a forked process
-// finds it free.
+// A lock for whole calls. Unlike Python's own, it is released with its block whatever the interruption, and is free in a
+// forked process.
 struct Lock {
     mutable Turns turns{false};
 };

@@ -1,10 +1,10 @@
 // ModelTree: the Dynamic Model Tree, composed of a kind of simple model and a kind of evidence.
 //
-// A step is three moves. Rows are judged, by models that do not know them yet, and summed (accumulate: it changes nothing
-// but scratch); the sums go into the nodes (absorb); the models learn the rows (train). Sums are additive over rows, and
-// so what several machines have summed for the same tree may be added up and absorbed at once. Training is not: each row
-// is learnt by models that know the rows before it. It reports the nodes whose sums have crossed a level that Python set;
-// what is split, replaced or pruned is decided there (learn/tree.py).
+// A step has three phases. Models predict the rows before learning them, and the losses are summed (accumulate: changes
+// nothing but scratch); the sums are added to the nodes (absorb); the models learn the rows (train). Sums are additive over
+// rows, so the sums of several machines for the same tree can be added and absorbed at once. Training is not additive: each
+// row is learnt by models that have learnt the rows before it. Nodes whose sums have crossed a level set by Python are due;
+// Python decides what is split, replaced or pruned (learn/tree.py).
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -38,9 +38,9 @@ public:
         Rates evidence;
         std::uint64_t seed = 1;
         int max_nodes = 255;
-        LossKind loss = kLogit;         // of labels: by their number, whatever this says
+        LossKind loss = kLogit;         // ignored for labels, whose number determines the loss
         std::vector<double> quantiles;  // ascending
-        std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked;  // makes the loss that Python has
+        std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked;  // creates a custom loss
     };
     using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
         Base::records, Base::shape, Base::table;
@@ -71,15 +71,15 @@ public:
     LossKind loss_for(int classes) const { return has_labels() ? loss_of_classes(classes) : settings.loss; }
 
     Settings settings;
-    NumberTarget target;  // unless there are labels
-    // Of labels: nats that the label of a row may cost to be in its set, for each level.
+    NumberTarget target;  // only without labels
+    // For labels: for each level, the largest loss in nats of a label in the set.
     std::vector<double> label_reach = std::vector<double>(kReaches, 1.0);
     bool has_labels_;
     Evidence evidence;
     Watch watch;
-    std::int64_t n_changes = 0, n_growths = 0;                        // of the tree and of the schema, since it was made
-    std::int64_t n_told = -1;                                         // how many of both Python has dealt with; set by it
-    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows at which Python wants to look; set by it
+    std::int64_t n_changes = 0, n_growths = 0;                        // changes of the tree and of the schema
+    std::int64_t n_told = -1;                                         // both, as far as Python has dealt with them
+    std::int64_t wake_at = std::numeric_limits<std::int64_t>::max();  // rows from which something is due; set by Python
     std::int64_t look_at = std::numeric_limits<std::int64_t>::max();  // the same, for sparse features worth a column
 
     // ---------------------------------------------------------------- one step
@@ -87,12 +87,12 @@ public:
         NodeSums node;
         typename Evidence::Part evidence;
     };
-    struct Sums {                 // what rows add to a tree
-        std::vector<Part> parts;  // of the nodes that they passed, children before parents
+    struct Sums {                 // over rows, for a tree
+        std::vector<Part> parts;  // one per node that they passed, children before parents
         typename Evidence::Whole whole;
         double weight = 0.0;
         std::int64_t n_rows = 0, n_steps = 0;
-        std::int64_t tree = 0;  // fingerprint of the one that they are for
+        std::int64_t tree = 0;  // fingerprint of their tree
 
         Sums& operator+=(const Sums& other) {
             if (other.n_rows == 0) return *this;
@@ -126,8 +126,8 @@ public:
         }
     };
 
-    // A loss that is asked may fail at any time: then the tree is what it was before. `scaled` becomes true when the table
-    // has taken the rows: trees that share its scale wait for that.
+    // A custom loss may fail at any time: then the tree is restored. `scaled` becomes true when the table has read the rows:
+    // trees that share its scale wait for that.
     void learn(const Given& given, int n, std::atomic<bool>* scaled = nullptr) {
         if (!asked_) return take_step(given, n, scaled);
         if (is_asking_) throw std::logic_error(kInside);
@@ -143,10 +143,10 @@ public:
         is_asking_ = false;
     }
 
-    // Rows that came one at a time may wait: their leaves' models have learnt them, and that is all a prediction needs. Inner
-    // nodes, trials, grids and the challenger take them in blocks, each model its own rows one after the other, as if each
-    // had come in a step of its own. Who looks at more than predictions lets the tree settle first; that changes nothing
-    // in what is learnt, but may fail for want of memory: then they wait on.
+    // Rows that come one at a time may be buffered: their leaves' models have learnt them, which is all that predictions
+    // need. Inner nodes, trials, grids and the challenger learn them in blocks, each model its own rows one by one, as if
+    // each had been a step of its own. Before anything else is read, the tree settles; this does not change what is learnt,
+    // but may fail for lack of memory: then the rows stay buffered.
     int n_waiting() const { return waiting_.n; }
     bool has_waiting() const { return n_waiting() > 0; }
     void settle() {
@@ -155,7 +155,7 @@ public:
         finish_waiting();
     }
 
-    // What rows would add to the tree as it is: nothing in it changes, and nothing is learnt.
+    // Sums over rows for the present tree, which stays unchanged.
     Sums accumulate(const Given& given, int n) const {
         Sums sums;
         if (n == 0) return sums;
@@ -178,7 +178,7 @@ public:
         sums.n_steps = 1;
         return sums;
     }
-    // Takes sums that were accumulated for this very tree, maybe elsewhere.
+    // Adds sums that were accumulated for this very tree, possibly elsewhere.
     void absorb(Sums sums) {
         if (sums.n_rows == 0) return;
         if (sums.tree != fingerprint())
@@ -203,13 +203,13 @@ public:
             if (is_due(part.node.node)) due_.push_back(part.node.node);
     }
 
-    // Of the tasks that the last step was cut into, longest first; none: one thread did it all.
+    // Work of the tasks of the last step, longest first; empty if it ran on one thread.
     std::vector<double> task_work() const {
         std::vector<double> work;
         for (std::size_t i = 0; i < tasks_.all.size() && had_help_; i++) work.push_back(tasks_.all[i].work);
         return work;
     }
-    bool asks() const { return asked_ != nullptr; }  // Python for its loss
+    bool asks() const { return asked_ != nullptr; }  // has a custom loss
     const std::vector<std::int32_t>& due() const { return due_; }
     bool has_due() const {
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at || is_link_due() ||
@@ -217,8 +217,8 @@ public:
     }
     bool is_link_due() const { return !is_in_block() && evidence.is_link_due(); }  // nothing is decided within a block
 
-    // ---------------------------------------------------------------- structure, for Python's decisions
-    // Splits a node by one of its candidates; what is below an inner node goes.
+    // ---------------------------------------------------------------- structure, called by Python's decisions
+    // Splits a node by one of its candidates; the branch of an inner node is removed.
     void split(int node, int place) {
         auto draft = evidence.draft(node, place);
         const std::vector<int> below = nodes.below(node);
@@ -235,14 +235,14 @@ public:
         n_changes++;
     }
     void prune(int node) { remove(node, nodes.below(node)); }
-    // The node's model gives way to the one on trial with other bends.
+    // Replaces the node's model by the one on trial with other bends.
     void bend(int node)
         requires requires(Evidence& e) { e.take_bend(node); }
     {
         evidence.take_bend(node);
         n_changes++;
     }
-    // The tree starts again from the challenger.
+    // Restarts the tree from the challenger.
     void adopt_challenger()
         requires requires(Evidence& e) { e.draft_exchange(); }
     {
@@ -256,13 +256,13 @@ public:
         add_node(-1, evidence.take_exchange(plain, made), std::move(memory));
         n_changes++;
     }
-    // What the tree predicts of a number: of several outputs, the middle one.
+    // The predicted number; of several outputs, the middle one.
     double number_of(int leaf, const double* predictors) const {
         Room numbers(shape.outputs);
         numbers_of(leaf, predictors, numbers.data());
         return numbers.data()[shape.outputs / 2];
     }
-    // [outputs], in the user's unit
+    // Predicted numbers [outputs], in the user's unit.
     void numbers_of(int leaf, const double* predictors, double* out) const {
         quantiles_of(leaf, predictors, out);
         for (int k = 0; k < shape.outputs; k++) out[k] = target.unscaled(out[k]);
@@ -273,17 +273,17 @@ public:
         offset_quantiles_of(predictors, own.data());
         rules(loss).read(this->loss_state(leaf), own.data(), shape.outputs, out);
     }
-    // Each as it is, not put in order: an offset would learn from another's quantile.
+    // Not sorted, so that no offset learns from another's quantile.
     void offset_quantiles_of(const double* predictors, double* out) const {
         std::copy_n(predictors, shape.outputs, out);
         for (std::size_t k = 0; k < target.offset.size(); k++) out[k] += target.offset[k];
     }
-    // Lower and upper end, in the user's unit.
+    // Lower and upper end of an interval, in the user's unit.
     void interval_of(int leaf, const double* predictors, double reach, double* out) const {
         rules(loss).interval(this->loss_state(leaf), predictors, reach, out);
         for (int k = 0; k < 2; k++) out[k] = target.unscaled(out[k]);
     }
-    // What each row would cost, in nats; targets in the user's unit.
+    // The loss of each row in nats; targets are in the user's unit.
     void losses_of(const double* rows, const double* targets, int n, double* out) const {
         const int wide = padded(shape.outputs);
         std::vector<std::int32_t> leaves(n);
@@ -295,7 +295,7 @@ public:
                                       has_labels() ? targets[i] : target.scaled(targets[i]), settings.quantiles.data());
         }
     }
-    // Lets rows to come know the level of the target after those learnt so far.
+    // Makes the present level of the target an input of the next rows.
     void show_level() {
         for (int k = 0; k < kLevelInputs && target.has_level; k++)
             table->absent[k] = target.has_log_link ? std::log1p(std::max(target.level[k], 0.0)) : target.level[k];
@@ -310,8 +310,8 @@ public:
         record.n_splits = n_splits;
     }
 
-    // ---------------------------------------------------------------- growing
-    // Places for so many sparse features in all.
+    // ---------------------------------------------------------------- growth
+    // Makes room for n sparse features in total.
     void make_sparse(int n)
         requires Kind::kHasSparse
     {
@@ -321,8 +321,8 @@ public:
         for (Model& model : models.all) models.drop_renewed(model);
         table->sparse.grow(n);
     }
-    // A sparse feature becomes one that may be split upon; with a column, one like any other. No prediction changes, but
-    // for limits of inputs. Returns the feature.
+    // Turns a sparse feature into one that may be split upon; with a column it is like any other. Predictions change only by
+    // limits of inputs. Returns the feature.
     int promote(int id, bool has_column)
         requires Kind::kHasSparse
     {
@@ -341,7 +341,7 @@ public:
         feature_came();
         return scaled.feature;
     }
-    // Forgets sparse features, whose ids are free then.
+    // Forgets sparse features; their ids become free.
     void give_up(const std::vector<std::int32_t>& ids)
         requires Kind::kHasSparse
     {
@@ -371,7 +371,7 @@ public:
 
     template <class Archive>
     void visit(Archive& a) {
-        if constexpr (Archive::kReads) settle_all();  // rows that wait are not copied
+        if constexpr (Archive::kReads) settle_all();  // buffered rows are not copied
         table->visit(a);
         if constexpr (requires { a.has_sparse; }) {
             a.has_sparse = table->has_sparse();
@@ -403,21 +403,21 @@ public:
             a("due", due_);
         }
     }
-    void derive();  // what follows from what was loaded
-    void heal();    // puts right what cannot be saved, before a visit that copies
-    void check();   // throws unless this is a state that the tree can have made: soundness.cpp
+    void derive();  // recomputes what is not stored, after loading
+    void heal();    // repairs what cannot be saved, before a visit that copies
+    void check();   // throws unless the tree could have reached this state: soundness.cpp
 
 private:
     static constexpr int kScratchRows = 4096;
     static constexpr const char* kInside = "a loss must not teach the model that asks it";
 
-    struct Memory {  // of a new node
+    struct Memory {  // memory of a new node
         std::vector<double> class_rows;
         typename Evidence::Memory evidence;
     };
     Memory new_memory() const { return {std::vector<double>(n_classes, 0.0), evidence.new_memory()}; }
 
-    // What sums depend on besides the models: the same in a copy of the tree, on whatever machine.
+    // A hash of what sums depend on besides the models: the same in a copy of the tree on any machine.
     std::int64_t fingerprint() const {
         Fingerprint print;
         for (const int number : {shape.columns, shape.outputs, n_classes}) print.add(std::int64_t{number});
@@ -429,8 +429,8 @@ private:
         return print.value();
     }
 
-    // ---- the watch
-    // What the tree would lose on rows that were kept; of sparse features nothing is.
+    // ---- drift detection
+    // Compares the present losses of kept rows with earlier ones; rows with sparse features are not kept.
     void look_back() {
         if (!watch.is_check_due(n_rows)) return;
         const int n = table->has_sparse() || asked_ ? 0 : watch.n_ripe(n_rows);
@@ -446,7 +446,7 @@ private:
         }
         watch.end_check(n_rows);
     }
-    // After all rows of the step have a loss, and before they are learnt.
+    // To be called after the losses of the step's rows are known and before they are learnt.
     void keep_rows() {
         if (!watch.is_on() || n_rows < watch.next_kept || table->has_sparse() || asked_) return;
         const int n = step_.chunk.n, m = table->n_features();
@@ -460,7 +460,7 @@ private:
         watch.next_kept = n_rows - n + i;
     }
 
-    // ---- rows that wait
+    // ---- buffered rows
     bool is_in_block() const {
         if constexpr (Evidence::kWaits) return evidence.block.is_open;
         return false;
@@ -469,8 +469,8 @@ private:
         settle();
         evidence.settle();
     }
-    // A block begins with a row that comes alone, when the rows so far are whole blocks; it ends when they are again, or with
-    // the first rows that come together.
+    // A block starts with a single row, when the rows so far are a multiple of a block; it ends when they are again, or when
+    // several rows come together.
     bool may_wait(int n) const {
         if constexpr (Evidence::kWaits) {
             const Rates& rates = evidence.rates;
@@ -479,7 +479,7 @@ private:
         }
         return false;
     }
-    // (The number of rows has an end, the rows of a stream have none.)
+    // The second condition is for streams longer than the count of rows, which has a maximum.
     bool ends_block() const { return (n_rows + 1) % block_rows() == 0 || n_waiting() + 1 == block_rows(); }
     int block_rows() const {
         if constexpr (Evidence::kWaits) return evidence.rates.block_rows;
@@ -491,7 +491,7 @@ private:
     void close_block() {
         if constexpr (Evidence::kWaits) evidence.block = {};
     }
-    // Will this row make models be converted? Those for which it waits would have to have learnt the rows before it.
+    // Whether this row will convert models. Those for which rows are buffered must have learnt the earlier rows by then.
     bool will_convert(const Given& given) const {
         if (has_labels()) return false;
         const double weight = given.weights ? given.weights[0] : 1.0;
@@ -507,13 +507,13 @@ private:
         }
         return false;
     }
-    // Takes over the row of the step as the next that waits, as far as its models need it to be enlisted,
+    // Buffers the step's row: first the part that is needed to enlist models,
     void wait_raw() {
         const int i = waiting_.n;
         waiting_.step.chunk.take_raw(i, step_.chunk, table->n_features());
         waiting_.step.is_for_all[i] = step_.is_for_all[0];
     }
-    // and when it is learnt, the rest.
+    // then, once it is learnt, the rest.
     void wait_on() {
         const int i = waiting_.n;
         const Lesson& leaf = step_.lessons[0];
@@ -523,7 +523,7 @@ private:
         std::copy_n(leaf.before.residual, shape.outputs, waiting_.residual.data() + static_cast<long>(i) * shape.outputs);
         waiting_.n = i + 1;
     }
-    // All that may fail for want of memory. `n` of the rows: the last may still have to be learnt by its leaf.
+    // Everything that may fail for lack of memory, for n rows. The last of them may not be learnt by its leaf yet.
     void prepare_to_settle(int n) {
         if constexpr (Evidence::kWaits) {
             Step& step = waiting_.step;
@@ -578,7 +578,7 @@ private:
                 Kind::follow(f, loss, shape, rows, {lessons + begin, lessons + end}, models.rates, evidence.spares());
             });
     }
-    // One row after the other, as it came.
+    // One row at a time, in order of arrival.
     void absorb_rows(Step& step, const Stop& stop)
         requires Evidence::kWaits
     {
@@ -595,16 +595,16 @@ private:
                 evidence.learn_grid(step, stop, seen, {0, table->n_features()}, scratch_, 0);
         }
     }
-    // What is due at a node and below it, children before parents.
+    // Lists the due nodes of a branch, children before parents.
     void list_due(int node) {
         if (!nodes[node].is_leaf()) list_due(nodes[node].left), list_due(nodes[node].right);
         if (is_due(node)) due_.push_back(node);
     }
 
-    // ---- the moves
-    // All memory is made before the first number changes (but for the paper's candidate store, which stays sound if its
-    // memory runs out in mid-step). One node after the other is summed and absorbed, so that its sums need no more room
-    // than one node's. Grids take the rows when the models do, by as many threads.
+    // ---- phases
+    // All memory is allocated before the first change (except in the paper's candidate store, which stays sound if memory
+    // runs out in mid-step). Nodes are summed and absorbed one by one, so that there is memory for the sums of one node
+    // only. Grids count the rows while the models learn, on as many threads.
     void take_step(const Given& given, int n, std::atomic<bool>* scaled) {
         due_.clear();
         if (n == 0) return;
@@ -612,7 +612,7 @@ private:
         if (n_threads > 1 && had_help_) Threads::all().wake(n_threads - 1);
         const bool waits = may_wait(n), ends = !waits || ends_block();
         if (has_waiting() && (!waits || will_convert(given))) settle();
-        if (n_rows == 0 && shape.stride != padded(shape.columns))  // the first rows' columns are known
+        if (n_rows == 0 && shape.stride != padded(shape.columns))  // the columns of the first rows are known
             reshape({shape.columns, padded(shape.columns), shape.outputs}, 0);
         evidence.begin_step();
         if (waits) {
@@ -671,9 +671,9 @@ private:
                 if (is_due(step_.stops[s].node)) due_.push_back(step_.stops[s].node);
         }
         if (ends) close_block();
-        if (n > kScratchRows) drop_scratch();  // do not keep the memory that a huge batch needed
+        if (n > kScratchRows) drop_scratch();  // frees the memory of a huge batch
     }
-    // Which rows come to which nodes, and which models are to learn them.
+    // Routes the rows to nodes, and chooses the models that learn them.
     void read(Step& step, const Given& given, int n) const {
         step.chunk.fill(f, *table, given, n, settings.seed, shape.stride);
         step.route(nodes, table->n_features());
@@ -699,7 +699,7 @@ private:
         evidence.enlist_last(step);
         step.make_lessons(const_cast<Models<Kind>&>(models), shape);
     }
-    // The same of a row that is to wait: it comes to its leaf alone.
+    // The same for a row to be buffered: only its leaf gets it.
     void read_for_leaf(Step& step, const Given& given) const {
         step.chunk.fill(f, *table, given, 1, settings.seed, shape.stride);
         step.route_to_leaf(nodes);
@@ -711,7 +711,7 @@ private:
         if constexpr (Evidence::kWaits) evidence.enlist_renewed(step, pupil);
         step.make_lessons(const_cast<Models<Kind>&>(models), shape);
     }
-    // Takes numbers into the scale and the level of the target, in the order in which they came. It cannot fail.
+    // Adds numbers to the scale and the level of the target, in order of arrival. It cannot fail.
     void learn_target(const Given& given, int n) {
         for (int i = 0; i < n; i++) target.add(given.targets[i], given.weights ? given.weights[i] : 1.0);
         if (!target.is_off()) return;
@@ -722,8 +722,9 @@ private:
         models.convert(shape, to, has_scaled_level ? table->schema.value_column.data() : nullptr);
         evidence.convert(to);
     }
-    // Takes the unit of a loss that Python has: what a row one scale off says of the spread, if that grows with the square.
-    // Asked of the row that comes nearest to it: others may be no targets. (With a log link, of twice the mean.)
+    // Adopts the unit of a custom loss: the spread of a row that is one scale off, if it grows with the square. It is
+    // computed for the row nearest to that, as other numbers may not be valid targets. (With a log link, for twice the
+    // mean.)
     void renew_unit(const Given& given, int n, Conversion& to) {
         double off = 1.0, best = std::numeric_limits<double>::infinity();
         for (int i = 0; i < n && !target.has_log_link; i++) {
@@ -745,7 +746,7 @@ private:
         if (std::abs(off) > 1e-3 && unit > 0.0 && unit < kLargest) to.spread = target.unit / unit;
         target.unit /= to.spread;
     }
-    // How far off the leaves were, before they learn the rows.
+    // Learns from the leaves' errors, before they learn the rows.
     void learn_reaches(Step& step) {
         for (int p = 0; p < step.n_pupils; p++) {
             const Pupil& pupil = *step.pupils[p];
@@ -772,7 +773,7 @@ private:
         }
         return false;
     }
-    // The leaf of a row, and its predictors.
+    // Returns the leaf of a row, and computes its predictors.
     int predict_row(const Step& step, int row, double* predictors) const {
         const double* x = step.chunk.raw_row(row, table->n_features());
         std::int32_t leaf;
@@ -782,7 +783,7 @@ private:
         this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors);
         return leaf;
     }
-    // How far off a row is, as a reach.
+    // The error of a row, as a reach.
     double error_of(const Step& step, int row) const {
         double predictor, number, ends[2];
         const LossState& state = this->loss_state(predict_row(step, row, &predictor));
@@ -802,9 +803,9 @@ private:
         for (auto* values : {&scale_then_.weight, &scale_then_.shift, &scale_then_.factor})
             make_capacity(*values, table->n_features());
     }
-    // Takes the rows into the moments of the features. Errors of labels are so much larger than what the scale of an input
-    // changes by from row to row that its models may follow by learning. Numbers may be exact: the scale stays what it was
-    // until twice as many rows have come, and the models are converted then.
+    // Adds the rows to the moments of the features. With labels, errors are so much larger than the change of an input's
+    // scale from row to row that the models can follow it by learning. Numbers may be exact: the scale is fixed until the
+    // rows have doubled, and the models are converted then.
     void update_table() {
         Scaler& scaler = table->scaler;
         const bool holds = !has_labels() && !table->by_range();
@@ -816,14 +817,14 @@ private:
         }
         scale_levels();
     }
-    static constexpr double kScaleRows = 20.0;  // that a scale needs to be worth holding
+    static constexpr double kScaleRows = 20.0;  // rows after which a scale is worth keeping
     void hold_scale(int j) {
         Scaler& scaler = table->scaler;
         const double shift = scale_then_.shift[j], factor = scale_then_.factor[j];
         const int column = table->schema.value_column[j];
         if (column < 0 || scale_then_.weight[j] < kScaleRows || !(factor > 0.0) || !(scaler.factor[j] > 0.0)) return;
         if (factor == scaler.factor[j] && shift == scaler.shift[j]) return;
-        const bool was_indicator = shift == 0.0 && factor == 1.0;  // maybe: its scale is of another kind now
+        const bool was_indicator = shift == 0.0 && factor == 1.0;  // possibly; if so, its scale is of another kind now
         if (!was_indicator && generation(scale_then_.weight[j]) == generation(scaler.weight[j])) {
             scaler.shift[j] = shift;
             scaler.factor[j] = factor;
@@ -834,19 +835,19 @@ private:
             if constexpr (Kind::kHasSparse)
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
     }
-    // It changes with each of the first rows, and then whenever they have doubled.
+    // Changes with each of the first rows, and then whenever the rows have doubled.
     static int generation(double rows) {
-        constexpr int kMantissaBits = 52, kOne = 1023;  // the exponent of 1.0, as it is stored
+        constexpr int kMantissaBits = 52, kOne = 1023;  // stored exponent of 1.0
         if (rows < 100.0) return static_cast<int>(rows);
         return 100 + static_cast<int>(std::bit_cast<std::uint64_t>(rows / 100.0) >> kMantissaBits) - kOne;
     }
 
-    // The level is scaled as the target is: as long as the one follows the other, their models need not change.
+    // The level has the scale of the target, so that models in which one follows the other need not change.
     void scale_levels() {
         for (int k = 0; k < kLevelInputs && target.has_level && !target.has_log_link; k++) {
             table->scaler.shift[k] = target.shift;
             table->scaler.factor[k] = 0.5 / target.scale;
-            table->scaler.limit[k] = 1e3;  // a level may walk anywhere
+            table->scaler.limit[k] = 1e3;  // a level may drift anywhere
             table->scaler.is_indicator[k] = 0;
         }
     }
@@ -868,7 +869,7 @@ private:
         step.chunk.scale_sparse(*table, shape.stride, has_grids);
         step.fill_sparse();
     }
-    // What all models say of their rows before they learn them.
+    // Predicts the rows of all models before they learn them.
     void judge(Step& step, int n_threads) const {
         const Rows rows = rows_of(step);
         const Lesson* lessons = step.lessons.data();
@@ -886,7 +887,7 @@ private:
         return rows;
     }
 
-    // Where the sums of the rows at a node have got to.
+    // How far the rows of a node have been summed.
     struct SumsSoFar {
         LessonRows own;
         std::size_t next_row = 0;
@@ -896,7 +897,7 @@ private:
         evidence.find_lessons(step, stop, scratch.lessons);
         accumulate(step, scratch, stop, so_far, step.chunk.n, part);
     }
-    // Of the next rows before `end`.
+    // Sums the next rows before `end`.
     void accumulate(Step& step, typename Evidence::Scratch& scratch, const Stop& stop, SumsSoFar& so_far, int end,
                     Part& part) const {
         NodeSums& sums = part.node;
@@ -927,7 +928,7 @@ private:
         if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);
         evidence.accumulate(step, scratch, stop, scratch.lessons, lesson, end, part.evidence);
     }
-    // What a leaf, and the tree as a whole, know at once of a row that is to wait.
+    // Updates what the leaf and the whole tree learn at once from a row to be buffered.
     void absorb_leaf(Step& step) {
         if constexpr (Evidence::kWaits) {
             const int node = step.stops[0].node, model = nodes[node].model;
@@ -941,8 +942,7 @@ private:
             evidence.absorb_loss(whole_);
         }
     }
-    // What the rows of a leaf cost as it is asked about them: with a renewed model beside its own. (What only Python can tell
-    // stays what its own model paid.)
+    // The losses of a leaf's predictions, which include its renewed model. (With a custom loss, those of its own model.)
     void tell_losses(Step& step, int model, const Lesson& lesson) const {
         const Model* const renewed = models.renewed(models[model]);
         if (!renewed || asked_) return;
@@ -998,7 +998,7 @@ private:
                 evidence.learn_grid(step, stop, stop.pupil->visit(), {0, m}, scratch_, 0);
         teach(0, step.n_pupils);
     }
-    // Cuts what is to be learnt into tasks, and tells whether several threads pay.
+    // Cuts the training into tasks; returns whether several threads pay off.
     bool plan(const Step& step, int n_threads) {
         const auto work_of = [&](int i) {
             const Lesson& lesson = step.lessons[i];
@@ -1016,8 +1016,8 @@ private:
         }
         return tasks_.pay(n_threads);
     }
-    // A model whose loss is no number can only have come from a file. It starts again, and pays for these rows what one
-    // that knows nothing pays.
+    // A model whose loss is not finite can only come from a file. It is reset, and its loss on these rows is that of a model
+    // that knows nothing.
     void keep_finite(Step& step) {
         for (int i = 0; i < step.n_pupils; i++) {
             const Lesson& lesson = step.lessons[i];
@@ -1047,7 +1047,7 @@ private:
         part_ = {};
     }
 
-    // How much the leaves' models still have to learn of each sparse feature.
+    // Adds to the energy of each sparse feature: how much the leaves' models still have to learn of it.
     void learn_energy(const Step& step) {
         const auto& sparse = step.chunk.sparse;
         for (int s = 0; s < step.n_stops && !sparse.is_empty(); s++) {
@@ -1095,7 +1095,7 @@ private:
         n_changes++;
     }
 
-    // ---- growing
+    // ---- growth
     int outputs_for(int classes) const override { return outputs_of(std::max(classes, n_classes)); }
     void reserve(int, int classes) override {
         for (NodeRecord& record : records)
@@ -1149,22 +1149,22 @@ private:
         due_.clear();
     }
 
-    std::shared_ptr<AskedLoss> asked_;  // that Python has, if there is one
+    std::shared_ptr<AskedLoss> asked_;  // a custom loss in Python, if any
     bool is_asking_ = false;
     Step step_;
     RowBlock waiting_;
     typename Evidence::Scratch scratch_;
     StepTasks tasks_;
-    bool had_help_ = false;  // in the last step
+    bool had_help_ = false;  // whether the last step ran on several threads
     Part part_;
     typename Evidence::Whole whole_;
     std::vector<std::int32_t> due_;
     struct {
         std::vector<double> weight, shift, factor;
-    } scale_then_;  // before the step, where it is held
+    } scale_then_;  // before the step, for scales that are kept
 };
 
-using MeasuredTree = ModelTree<Trials>;       // ours
-using PaperTree = ModelTree<CandidateStore>;  // the paper's
+using MeasuredTree = ModelTree<Trials>;       // the measured setting
+using PaperTree = ModelTree<CandidateStore>;  // the paper's setting
 
 }  // namespace driftree

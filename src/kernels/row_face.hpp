@@ -1,5 +1,5 @@
-// RowFace: what `learn_one` and `predict_one` talk to. It reads dicts for an engine and answers with labels; whatever in
-// a row is new or wrong it leaves to Python.
+// RowFace: reads dicts for `learn_one` and `predict_one` of an engine, and returns labels. Whatever is new or wrong in a row
+// is left to Python.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -22,7 +22,7 @@ public:
         : owner_(std::move(owner)), engine_(*nb::inst_ptr<Engine>(owner_)), known_(std::move(known)),
           reader_(vocabulary_of(known_)) {}
 
-    // Lets the engine grow and takes over the words for it: both, or neither. `known` is the encoder's record of them.
+    // Lets the engine and the vocabulary grow: both, or neither. `known` is the encoder's record of the vocabulary.
     void commit(nb::object known, const Growth& growth) {
         Vocabulary words = vocabulary_of(known);
         const Writing lock(engine_);
@@ -30,7 +30,7 @@ public:
         reader_.learn_words(words);
         std::swap(known_, known);
     }
-    // Takes over the words of another model, whose state the engine has taken over before.
+    // Adopts the vocabulary of another model, whose state the engine has already adopted.
     void restore(nb::object known, const nb::list& sparse_names) {
         Vocabulary words = vocabulary_of(known);
         const Writing lock(engine_);
@@ -42,8 +42,8 @@ public:
     }
     const nb::object& known() const { return known_; }
 
-    // Takes one step with one dict of some weight, and returns None; or NotImplemented when Python must read the row; or,
-    // if something is due then, the turn, in which Python decides before anybody else may look: `with turn: ...`.
+    // Takes one step with one dict and its weight. Returns None; NotImplemented if Python must read the row; or, if
+    // something is due, the lock, under which Python decides before any other thread can read: `with turn: ...`.
     nb::object learn(nb::handle x, nb::handle label, double weight) {
         Learning lock(engine_);
         lock.close();
@@ -70,7 +70,7 @@ public:
         return nb::cast(new Held(owner_, engine_, lock), nb::rv_policy::take_ownership);
     }
     int n_features() const { return engine_.table->n_features(); }
-    // One dict as a row of numbers [features], for who learns or predicts by other means; false when Python must read it.
+    // Reads a dict as a row of numbers [features], for other ways to learn or predict; returns false if Python must read it.
     bool read(nb::handle x, bool is_learning, double* row) {
         const Predicting lock(engine_);
         const Table& table = *engine_.table;
@@ -80,12 +80,12 @@ public:
             if (table.schema.lacks_column(j, row[j])) return false;
         return true;
     }
-    // The code of a known label, or the number; false when Python must read it.
+    // Reads the code of a known label, or a number; returns false if Python must read it.
     bool read(nb::handle label, double& target) {
         const Predicting lock(engine_);
         return read_target(label, target);
     }
-    // The most probable label or the number, or NotImplemented when Python must read the row.
+    // The most probable label or the number; NotImplemented if Python must read the row.
     nb::object predict(nb::handle x) {
         const Predicting lock(engine_);
         Room predictors(engine_.n_outputs());
@@ -96,7 +96,7 @@ public:
         }
         return reader_.label_of(engine_.class_of(leaf, predictors.data()));
     }
-    // {label: probability}, or None when Python must read the row.
+    // {label: probability}, or None if Python must read the row.
     nb::object probabilities(nb::handle x) {
         const Predicting lock(engine_);
         Room predictors(engine_.n_outputs()), found(engine_.n_classes);
@@ -110,9 +110,9 @@ public:
     RowReader& reader() { return reader_; }
 
     // ---- sparse features
-    // What dicts hold; None when Python must look at them: something is wrong, or there is no room for what is new.
+    // Sparse features of dicts; None if Python must read them: something is wrong, or there is no room for new ones.
     nb::object read_dicts(nb::list rows, bool is_learning) {
-        Turn lock(engine_.turns, is_learning, without_gil);  // names may come
+        Turn lock(engine_.turns, is_learning, without_gil);  // there may be new names
         lock.close();
         SparseBatch batch;
         std::vector<RowReader::NewFeature> fresh;
@@ -121,7 +121,7 @@ public:
         if (!add_names(batch, fresh)) return nb::none();
         return nb::cast(std::move(batch));
     }
-    // Ids of names, -1 for those that are not known; None if there is no room for those that are new.
+    // Ids of names, -1 for unknown ones; None if there is no room for new ones.
     nb::object sparse_ids(nb::list names, bool is_learning, bool is_centred) {
         Turn lock(engine_.turns, is_learning, without_gil);
         lock.close();
@@ -151,7 +151,7 @@ public:
         engine_.give_up(ids);
         for (const int id : ids) reader_.sparse.remove(id);
     }
-    // Makes a feature of a sparse one, which has its name: both, or neither.
+    // Turns a sparse feature into an ordinary one of the same name: both the engine and the vocabulary, or neither.
     int promote(nb::object known, int id, bool has_column)
         requires requires(Engine& e) { e.promote(id, has_column); }
     {
@@ -164,13 +164,13 @@ public:
     }
 
 private:
-    // Features that are the model's own: the level of the target.
+    // Number of the model's own features: the level of the target.
     int n_own() const {
         if constexpr (requires { engine_.target; }) return engine_.target.has_level ? kLevelInputs : 0;
         return 0;
     }
-    // What a row holds while it is read, and what of it is new. Kept between rows for its memory; a row that is read while
-    // another one is, by code of a name or value, has its own.
+    // The sparse features of the row being read, and the new ones among them. Reused between rows, for the memory; a row
+    // that is read meanwhile, by code of a name or value, has its own.
     struct RowParts {
         SparseBatch batch;
         std::vector<RowReader::NewFeature> fresh;
@@ -215,7 +215,7 @@ private:
     bool read_sparse(nb::handle x, bool is_learning, RowSpace& space) {
         return reader_.read_sparse(x, is_learning, engine_.table->sparse, space.batch, space.fresh);
     }
-    // Gives what is new an id; false if there is no room. The same name may come in several rows.
+    // Gives new features an id; returns false if there is no room. The same name may occur in several rows.
     bool add_names(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
         if (fresh.empty()) return true;
         if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
@@ -231,7 +231,7 @@ private:
         }
         return false;
     }
-    // The leaf, or -1 when Python must read the row.
+    // The leaf, or -1 if Python must read the row.
     int predict_row(nb::handle x, double* predictors) {
         const Table& table = *engine_.table;
         Room room(table.n_features());

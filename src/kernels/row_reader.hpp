@@ -1,4 +1,4 @@
-// RowReader: a dict of features to a row of doubles, without leaving C++ for anything already known.
+// RowReader: from a dict of features to a row of doubles, without calling Python for anything already known.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -18,27 +18,26 @@ namespace driftree {
 
 namespace nb = nanobind;
 
-// What features, levels and labels are called; never changed, only exchanged for another that knows more.
+// The names of features, levels and labels. Never changed, only replaced by a larger one.
 struct Vocabulary {
     nb::dict names;   // {name: feature}
-    nb::list levels;  // per feature a dict {value: code}, or None for a numeric one
+    nb::list levels;  // per feature {value: code}, or None for a numeric one
     nb::dict labels;  // {label: code}
 };
 
 class RowReader {
 public:
     explicit RowReader(Vocabulary vocabulary) { learn_words(vocabulary); }
-    // Exchanges the vocabulary for one that holds all of the old, and more. It cannot fail.
+    // Replaces the vocabulary by one that includes the old one. It cannot fail.
     void learn_words(Vocabulary& vocabulary) noexcept {
         std::swap(names, vocabulary.names);
         std::swap(levels, vocabulary.levels);
         std::swap(labels, vocabulary.labels);
     }
 
-    // Fills the row; false when only Python can tell: a new feature or level, a value of a wrong type, infinity, a time,
-    // a row to predict of which nothing is known.
-    // What it holds of sparse features goes to `held`.
-    // The first `n_own` features are the model's own, and no row may have them.
+    // Fills in the row, and adds its sparse features to `held`; returns false if Python must read it: a new feature or
+    // level, a value of a wrong type, infinity, a time, or a row to predict without any known feature. The first `n_own`
+    // features are the model's own, and no row may have them.
     bool read(nb::handle x, const std::vector<double>& absent, int n_own, bool is_learning, double* row, SparseBatch& held) {
         if (!PyDict_Check(x.ptr())) return false;
         const int n_features = static_cast<int>(absent.size());
@@ -68,11 +67,11 @@ public:
         held.end_row();
         return knows_any;
     }
-    // Adds what a row holds of sparse features; new ones are listed, and come into the row when they have an id. False when
-    // only Python can tell what is wrong with a value. Text is a feature of its own for each level.
+    // Adds the sparse features of a row. New ones are listed in `fresh`, and get their id later. Returns false if Python
+    // must check a value. Each level of a text is a feature of its own.
     struct NewFeature {
         nb::object name;
-        std::size_t place;  // in the batch
+        std::size_t place;  // index in the batch
     };
     bool read_sparse(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
                      std::vector<NewFeature>& fresh) {
@@ -106,7 +105,7 @@ public:
         out.end_row();
         return true;
     }
-    // The label's code, or -1 when it is new.
+    // The label's code, or -1 if it is new.
     int code_of(nb::handle label) {
         if (PyLong_CheckExact(label.ptr())) {
             look_up_labels();
@@ -120,7 +119,7 @@ public:
         }
         return static_cast<int>(PyLong_AsLong(code));
     }
-    // A target that is a number; false when only Python can tell what is wrong with it.
+    // Reads a numeric target; returns false if Python must check it.
     static bool read_target(nb::handle y, double& out) {
         if (PyBool_Check(y.ptr()) || y.is_none()) return false;
         return read_number(y.ptr(), out) && std::abs(out) <= kLargestNumber;
@@ -129,7 +128,7 @@ public:
         look_up_labels();
         return label_of_.at(code);
     }
-    // Codes of n labels that are whole numbers; false if one of them is not known, or too large to tell.
+    // Codes of n integer labels; returns false if one is unknown or too large.
     bool codes_of(const std::int64_t* y, std::size_t n, std::int32_t* codes) {
         look_up_labels();
         for (std::size_t i = 0; i < n; i++) {
@@ -139,14 +138,14 @@ public:
         return true;
     }
 
-    // Labels only ever come, so their number tells whether one is new.
+    // Labels are only ever added, so their number shows whether there are new ones.
     void look_up_labels() {
         if (static_cast<Py_ssize_t>(label_of_.size()) == PyDict_GET_SIZE(labels.ptr())) return;
         small_codes_.assign(kMostCoded, -1);
         label_of_.clear();
         PyObject *label, *code;
         Py_ssize_t position = 0;
-        label_of_.reserve(PyDict_GET_SIZE(labels.ptr()));  // all of them or none
+        label_of_.reserve(PyDict_GET_SIZE(labels.ptr()));  // all of them, or none
         while (PyDict_Next(labels.ptr(), &position, &label, &code)) {
             label_of_.push_back(nb::borrow(label));
             if (!PyLong_Check(label)) continue;
@@ -172,15 +171,15 @@ private:
         return static_cast<std::uint64_t>(label) < kMostCoded ? small_codes_[label] : -1;
     }
     std::vector<nb::object> label_of_;       // by code
-    std::vector<std::int32_t> small_codes_;  // of labels that are small whole numbers, -1: not known
+    std::vector<std::int32_t> small_codes_;  // of labels that are small integers; -1: unknown
 
     // ---- sparse rows
-    // Who predicts a row mostly learns it next: what it holds is remembered, with the objects that said so, and is not looked
-    // for again. They are of kinds that run no code of their own, so that nothing else can happen while a row is read.
+    // A row that is predicted is mostly learnt next: its pairs are kept with their objects, and not looked up again. Their
+    // types run no code of their own, so nothing else can happen while a row is read.
     struct Pair {
         nb::object key, value;
         Py_hash_t hash;
-        std::int32_t id;  // -1: not known
+        std::int32_t id;  // -1: unknown
         double number;    // NaN: missing
     };
     enum class Pairs { known, odd, wrong };
@@ -192,7 +191,7 @@ private:
             if (pair->key.ptr() != key || pair->value.ptr() != value) return false;
         return true;
     }
-    // Reads all pairs, then looks for the names: their places come from memory meanwhile.
+    // Reads all pairs, prefetching the places of the names, and then looks up the names.
     Pairs find_pairs(PyObject* x) {
         n_last_ = 0;
         if (!sparse.are_plain()) return Pairs::odd;
@@ -204,7 +203,7 @@ private:
         const Pair* before = nullptr;
         for (; PyDict_Next(x, &position, &key, &value); pair++) {
             if (!SparseNames::is_plain(key)) return Pairs::odd;
-            if (before && before->value.ptr() == value) {  // mostly 1
+            if (before && before->value.ptr() == value) {  // often 1
                 pair->number = before->number;
             } else if (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) {
                 if (!read_number(value, pair->number)) return Pairs::wrong;
@@ -228,7 +227,7 @@ private:
         n_changes_ = sparse.n_changes();
         return Pairs::known;
     }
-    static Py_hash_t hash_of(PyObject* key) {  // of a plain name: it cannot fail
+    static Py_hash_t hash_of(PyObject* key) {  // cannot fail for a plain name
         const Py_hash_t known = PyUnicode_CheckExact(key) ? reinterpret_cast<PyASCIIObject*>(key)->hash : -1;
         return known != -1 ? known : PyObject_Hash(key);
     }
@@ -241,7 +240,7 @@ private:
     static bool is_too_long(const nb::object& name) {
         return PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength;
     }
-    // A row in which anything may run code: its names are looked for one after the other.
+    // A row with keys or values that may run code: its names are looked up one by one.
     bool read_odd(nb::handle x, bool is_learning, const SparseTable& table, SparseBatch& out,
                   std::vector<NewFeature>& fresh) {
         PyObject *key, *value;
@@ -264,13 +263,13 @@ private:
         return true;
     }
 
-    // Rows mostly have the same keys in the same order: the i-th key is compared with that of the row before.
+    // Rows mostly have the same keys in the same order: the i-th key is compared with the i-th of the row before.
     Py_ssize_t feature_of(PyObject* key, std::size_t i) {
         if (i < last_keys_.size() && last_keys_[i].first.ptr() == key) return last_keys_[i].second;
         return look_up(key, i);
     }
     [[gnu::noinline]] Py_ssize_t look_up(PyObject* key, std::size_t i) {
-        nb::object own = nb::borrow(key);  // code of a name may take it out of the row
+        nb::object own = nb::borrow(key);  // code of a name may remove it from the row
         PyObject* place = PyDict_GetItemWithError(names.ptr(), key);
         if (!place) PyErr_Clear();
         const Py_ssize_t j = place ? PyLong_AsSsize_t(place) : -1;
@@ -287,7 +286,7 @@ private:
             out = PyFloat_AS_DOUBLE(value);
         } else if (value == Py_None) {
             return true;
-        } else if (PyLong_CheckExact(value)) {  // mostly small: needs no float object
+        } else if (PyLong_CheckExact(value)) {  // mostly small, without a float object
             int overflow = 0;
             const long long whole = PyLong_AsLongLongAndOverflow(value, &overflow);
             if (overflow != 0) return read_any_number(value, out);
@@ -316,7 +315,7 @@ private:
             PyErr_Clear();
             return false;
         }
-        if (!PyUnicode_Check(value) && !PyLong_Check(value) && !PyFloat_Check(value)) return false;  // missing?
+        if (!PyUnicode_Check(value) && !PyLong_Check(value) && !PyFloat_Check(value)) return false;  // maybe a missing value
         if (is_learning && PyDict_GET_SIZE(codes) < kLevels - 1) return false;
         out = kLevels - 1;
         return true;

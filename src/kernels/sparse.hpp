@@ -1,6 +1,6 @@
-// Sparse features: those that most rows do not hold, as words of a text. A row lists what it holds, and costs that much. Each
-// of them has one input, and weights only in the models that have met it. Whatever is worth a column of its own becomes a
-// feature like any other: it is prominent then.
+// Sparse features: those that are absent from most rows, such as words of a text. A row lists those that it holds, and costs
+// only that much. Each has one input, and weights only in models that have learnt rows with it. One that matters
+// becomes prominent: it may be split upon, and has a column if most rows hold it.
 #pragma once
 #include <algorithm>
 #include <bit>
@@ -16,9 +16,9 @@
 
 namespace driftree {
 
-constexpr int kSketch = 64;  // a grid sees sparse inputs hashed into so many
+constexpr int kSketch = 64;  // length of the sketch (hashed sparse inputs) in a grid
 
-// What rows hold: the i-th lies from begin[i] to begin[i + 1].
+// Sparse features of rows: those of row i are at begin[i] to begin[i + 1].
 struct SparseRows {
     const std::int64_t* begin = nullptr;  // nullptr: nothing
     const std::int32_t* ids = nullptr;
@@ -26,16 +26,16 @@ struct SparseRows {
     SparseRows from(std::size_t row) const { return begin ? SparseRows{begin + row, ids, values} : *this; }
 };
 
-// ---------------------------------------------------------------- what is known of each
-// Ids are places; one that is given up is used again. What a row does not hold is 0, and 0 stays 0; but if the feature is
-// centred, what is not held is missing, and counts as the mean.
+// ---------------------------------------------------------------- statistics of each
+// An id is a place; freed ids are reused. An absent feature is 0, and 0 is not scaled; but if the feature is centred, absent
+// means missing, and counts as the mean.
 struct SparseTable {
-    std::vector<float> weight, mean, squares;  // of the values that rows held: Welford's
-    std::vector<float> energy;                 // of the gradients: squared residual times squared input
-    std::vector<std::int32_t> feature;         // that it has become, or -1
+    std::vector<float> weight, mean, squares;  // weight and moments of the values (Welford)
+    std::vector<float> energy;                 // energy of the gradients: squared residual times squared input
+    std::vector<std::int32_t> feature;         // the ordinary feature that it has become, or -1
     std::vector<std::uint8_t> is_centred;
     double energy_of_all = 0.0;   // the same for an input that is always 1
-    std::int64_t n_given_up = 0;  // of all that ever were
+    std::int64_t n_given_up = 0;  // features forgotten so far
 
     int n() const { return static_cast<int>(weight.size()); }
     void reserve(int n_all) {  // so that grow() cannot fail
@@ -54,7 +54,7 @@ struct SparseTable {
         is_centred[id] = 0;
         n_given_up++;
     }
-    // Lets what is known count for less beside what comes.
+    // Lets the statistics count for less than new rows.
     void fade(double keep) {
         for (auto* values : {&weight, &squares})
             for (float& value : *values) value *= static_cast<float>(keep);
@@ -64,8 +64,8 @@ struct SparseTable {
         energy_of_all *= keep;
     }
     void add(int id, double value, double w) {
-        const double known = std::clamp(value, -kMost, kMost);  // the rest scales to the limits
-        if (known == mean[id]) {                                // as mostly, and nothing else would change
+        const double known = std::clamp(value, -kMost, kMost);  // beyond, inputs are at the limits anyway
+        if (known == mean[id]) {                                // the usual case: nothing else changes
             weight[id] = static_cast<float>(weight[id] + w);
             return;
         }
@@ -74,7 +74,7 @@ struct SparseTable {
         squares[id] = static_cast<float>(std::min(squares[id] + w * delta * (known - now), kMost * kMost));
         weight[id] = static_cast<float>(both);
     }
-    // By the root of the mean square, or, centred, by mean and deviation as the features with columns are.
+    // Scales by the root of the mean square or, if centred, by mean and deviation, like the features with columns.
     struct Scale {
         double shift, factor;
         double input(double value) const {
@@ -91,7 +91,7 @@ struct SparseTable {
     }
     double input(int id, double value) const { return is_indicator(id) && value == 1.0 ? 1.0 : scale(id).input(value); }
     bool is_indicator(int id) const { return mean[id] == 1.0f && squares[id] == 0.0f; }
-    // Of many features each lies elsewhere: what is known of one comes from memory while others are read.
+    // With many features, each is elsewhere in memory: they are prefetched while others are read.
     void fetch(int id) const {
         for (const auto* values : {&weight, &mean, &squares, &energy}) __builtin_prefetch(values->data() + id);
         __builtin_prefetch(feature.data() + id);
@@ -105,24 +105,24 @@ struct SparseTable {
     }
 
 private:
-    static constexpr double kMost = 1e18;  // squares of more have no room in a float
+    static constexpr double kMost = 1e18;  // squares of larger values overflow a float
 };
 
 // ---------------------------------------------------------------- a model's weights
-// Per input its variance, which all outputs share, and for each output the two learners' weights and the sum of squares.
+// Per input: its variance, common to all outputs; per output: the weights of the two learners and the sum of squares.
 struct SparseCell {
     static constexpr int kVariance = 0, kAdagrad = 1, kSquares = 2, kNewton = 3;
     static constexpr int width(int outputs) { return 1 + 3 * outputs; }
     static constexpr int kOneOutput = 4;  // width(1)
 };
 
-// One behind the other in the order of their coming, and where each id is: open addressing.
+// Cells in order of insertion, and a hash table of the ids with open addressing.
 class SparseWeights {
 public:
     std::vector<std::int32_t> ids;
     std::vector<float> numbers;  // [ids, width]
-    double scale = 1.0;          // by which all weights are to be multiplied
-    double loosening = 1.0;      // of variances that it takes over: from a model of so many times the rows
+    double scale = 1.0;          // common factor of all weights
+    double loosening = 1.0;      // factor of variances taken from another model, which has so many times the rows
 
     int n() const { return static_cast<int>(ids.size()); }
     int find(int id) const {
@@ -132,14 +132,14 @@ public:
             if (place < 0 || ids[place] == id) return place;
         }
     }
-    // Of many at once, whose numbers come from memory meanwhile.
+    // Finds many ids at once, and prefetches their numbers.
     void find(const std::vector<std::int32_t>& all, int width, std::int32_t* places) const {
         const std::size_t n = all.size();
         if (index_.empty()) return void(std::fill_n(places, n, -1));
         const std::int32_t *const index = index_.data(), *const own = ids.data(), *const wanted = all.data();
         const float* const from = numbers.data();
         const std::size_t mask = index_.size() - 1;
-        for (std::size_t i = 0; i < n; i++) {  // none waits for another: as many come from memory at a time as may
+        for (std::size_t i = 0; i < n; i++) {  // independent of each other, so that memory accesses overlap
             std::size_t at = mixed(wanted[i]) & mask;
             while (index[at] >= 0 && own[index[at]] != wanted[i]) at = (at + 1) & mask;
             places[i] = index[at];
@@ -159,7 +159,7 @@ public:
         index_[free(id)] = place;
         return place;
     }
-    // Forgets those for which goes(id); the others stay in their order.
+    // Removes those for which goes(id) is true; the others keep their order.
     template <class Goes>
     void erase(int width, Goes&& goes) {
         std::size_t kept = 0;
@@ -173,7 +173,7 @@ public:
         numbers.resize(kept * width);
         index();
     }
-    // Takes over what only the other has; for all of it there must be room.
+    // Adds what only the other has. There must be room for all of it.
     void complete(const SparseWeights& other, int width, double variance) {
         for (int i = 0; i < other.n(); i++) {
             if (find(other.ids[i]) >= 0) continue;
@@ -181,17 +181,17 @@ public:
             for (int c = 0; c < width; c++) set_number(place, c, width, taken(other, i, c, width, variance));
         }
     }
-    // A number of the other's as this model takes it over.
+    // A number of the other model as this model adopts it.
     double taken(const SparseWeights& other, int place, int c, int width, double variance) const {
         const double number = other.true_number(place, c, width);
         return c == SparseCell::kVariance ? std::min(number * loosening, variance) : number;
     }
-    // The number as it counts: what all are to be multiplied by is done.
+    // The number with the common factor applied.
     double true_number(int place, int c, int width) const { return numbers[static_cast<long>(place) * width + c] * unit(c); }
     void set_number(int place, int c, int width, double value) {
         numbers[static_cast<long>(place) * width + c] = static_cast<float>(value / unit(c));
     }
-    // All numbers of an input, out and in again; there they are `step` apart.
+    // Copy all numbers of an input out and in; outside they are `step` apart.
     void read(int place, int width, double* out, int step) const {
         const float* from = numbers.data() + static_cast<long>(place) * width;
         for (int c = 0; c < width; c++) out[static_cast<long>(c) * step] = from[c];
@@ -202,7 +202,7 @@ public:
         for (int c = 0; c < width; c++) to[c] = static_cast<float>(from[static_cast<long>(c) * step]);
         for (int c = 1; scale != 1.0 && c < width; c++) set_number(place, c, width, from[static_cast<long>(c) * step]);
     }
-    // The same where they are as they count, and of one output, as mostly.
+    // The same for one output and a scale of 1, the usual case.
     bool is_plain(int width) const { return width == SparseCell::kOneOutput && scale == 1.0; }
     void read_plain(int place, double* out, long step) const {
         const float* from = numbers.data() + static_cast<long>(place) * SparseCell::kOneOutput;
@@ -213,7 +213,7 @@ public:
         const auto number = [from, step](int c) { return static_cast<float>(from[c * step]); };
         to[0] = number(0), to[1] = number(1), to[2] = number(2), to[3] = number(3);
     }
-    // For more outputs: log-odds w become the logits -w/2, w/2.
+    // Converts to more outputs: log-odds w become the logits -w/2, w/2.
     void widen(int outputs, int to_outputs) {
         const int old = SparseCell::width(outputs), width = SparseCell::width(to_outputs);
         std::vector<float> wide(ids.size() * width, 0.0f);
@@ -232,7 +232,7 @@ public:
         }
         numbers.swap(wide);
     }
-    // For a target whose unit is so many times the old one.
+    // Converts to a target in other units: new = factor old.
     void convert(int width, double factor) {
         for (std::size_t i = 0; i < numbers.size(); i++) {
             const int c = static_cast<int>(i % width);
@@ -247,7 +247,7 @@ public:
         scale = loosening = 1.0;
         std::fill(index_.begin(), index_.end(), -1);
     }
-    // Finds each of them again, once they are loaded.
+    // Builds the hash table after loading.
     void derive() { make_index(ids.empty() ? 0 : std::bit_ceil(std::max<std::size_t>(2 * ids.size(), 16))); }
 
     template <class Archive>
@@ -280,11 +280,11 @@ private:
         std::fill(index_.begin(), index_.end(), -1);
         for (int i = 0; i < n() && !index_.empty(); i++) index_[free(ids[i])] = i;
     }
-    std::vector<std::int32_t> index_;  // place of an id, -1: none; a power of two, at most half of them used
+    std::vector<std::int32_t> index_;  // place of an id, or -1; the size is a power of two, at most half used
 };
 
 // ---------------------------------------------------------------- rows
-// Some rows, as they are read.
+// Some rows as they are read.
 struct SparseBatch {
     std::vector<std::int64_t> begin = {0};
     std::vector<std::int32_t> ids;
@@ -300,18 +300,18 @@ struct SparseBatch {
     SparseRows held() const { return ids.empty() ? SparseRows{} : rows(); }
 };
 
-// What the rows of a chunk hold besides features with columns, as inputs.
+// The features without a column in the rows of a chunk, as inputs.
 struct SparseInputs {
-    std::vector<std::int32_t> begin;         // [rows + 1]; empty: nothing at all
-    std::vector<std::int32_t> ids, numbers;  // numbers: the ids that occur, counted from 0 on
+    std::vector<std::int32_t> begin;         // [rows + 1]; empty if there are none at all
+    std::vector<std::int32_t> ids, numbers;  // numbers: the ids that occur, numbered from 0
     std::vector<double> values, z;
-    int n_ids = 0;  // that occur
-    // All rows hold the same features in the same order, as one row does, or a wide table: then inputs are vectors, too.
+    int n_ids = 0;  // number of different ids
+    // All rows have the same features in the same order, as a single row or a wide table does: then inputs are also vectors.
     bool is_even = false;
     int line = 0;           // length of such a vector, padded
     Lines<double> vectors;  // [rows, line]
 
-    // Looks whether they do, and makes room.
+    // Finds out whether they do, and makes room.
     void find_even(int n_rows) {
         const auto n = static_cast<std::size_t>(begin[1]);
         is_even = n > 0 && ids.size() == n * n_rows;
@@ -321,7 +321,7 @@ struct SparseInputs {
         line = is_even ? padded(static_cast<int>(n)) : 0;
         if (is_even) vectors.resize(static_cast<std::size_t>(n_rows) * line);
     }
-    // The inputs, from the values.
+    // Computes the inputs from the values.
     void scale(const SparseTable& table) {
         if (!is_even) {
             for (std::size_t c = 0; c < ids.size(); c++) z[c] = table.input(ids[c], values[c]);
@@ -331,7 +331,7 @@ struct SparseInputs {
         const std::size_t n_rows = begin.size() - 1;
         for (int c = 0; c < n; c++) {
             const bool is_indicator = table.is_indicator(ids[c]);
-            const bool is_plain = is_indicator && !table.is_centred[ids[c]];  // as most are: no root is needed
+            const bool is_plain = is_indicator && !table.is_centred[ids[c]];  // the usual case: no root is needed
             const SparseTable::Scale own = is_plain ? SparseTable::Scale{0.0, 1.0} : table.scale(ids[c]);
             for (std::size_t i = 0; i < n_rows; i++) {
                 const double value = values[i * n + c];
@@ -340,7 +340,7 @@ struct SparseInputs {
         }
         for (std::size_t i = 0; i < n_rows; i++) std::fill_n(vectors.data() + i * line + n, line - n, 0.0);
     }
-    // Counts the ids; there are `n` in all.
+    // Numbers the ids that occur; there are `n` ids in total.
     void number_ids(int n) {
         number_of_.resize(n, -1);
         numbers.resize(ids.size());

@@ -1,5 +1,5 @@
-// SparseNames: what sparse features are called. Rows bring names that are other objects each time, and there are more of them than
-// a cache holds: a dict of Python's goes to memory four times for each, one after the other. Here it is once for a short text, and
+// SparseNames: the names of sparse features. Names in rows are new objects each time, and there are more of them than a
+// cache holds: a Python dict goes to memory four times per name, one after the other. Here it is once for a short text, and
 // for all names of a row at the same time.
 #pragma once
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@ constexpr Py_ssize_t kMostNameLength = 1000;
 
 class SparseNames {
 public:
-    nb::list names;  // by id; None: free
+    nb::list names;  // by id; None if free
 
     int n() const { return n_; }
     int n_places_with(int n_more) const { return std::max(n_places(), n() + n_more); }
@@ -34,11 +34,11 @@ public:
         const Place* place = place_of(name, hash);
         return place ? place->id : -1;
     }
-    // Lets the place of a name come from memory that will be looked for, while other names are read.
+    // Prefetches the place of a name.
     void fetch(Py_hash_t hash) const {
         if (!places_.empty()) __builtin_prefetch(places_.data() + first(hash));
     }
-    // Names whose comparison runs no code of their own: texts, whole numbers, and tuples of texts.
+    // Whether comparing a name runs no code of its own: text, integers, and tuples of text.
     static bool is_plain(PyObject* name) {
         if (PyUnicode_CheckExact(name) || PyLong_CheckExact(name)) return true;
         if (!PyTuple_CheckExact(name)) return false;
@@ -47,7 +47,7 @@ public:
         return true;
     }
     bool are_plain() const { return are_plain_; }
-    std::int64_t n_changes() const { return n_changes_; }  // since it was made: names that came or went
+    std::int64_t n_changes() const { return n_changes_; }  // names added and removed
     int add(PyObject* name) {
         const int id = free_.empty() ? n_places() : free_.back();
         if (free_.empty()) names.append(nb::none());
@@ -72,7 +72,7 @@ public:
         free_.push_back(id);
         n_changes_++;
     }
-    // Takes over those of another model: a list by id, in which None is free.
+    // Adopts the names of another model: a list by id, with None for free ids.
     void restore(const nb::list& given) {
         SparseNames fresh;
         for (const nb::handle name : given) {
@@ -92,8 +92,8 @@ public:
     }
 
 private:
-    struct Text {                 // short, and in ASCII
-        std::uint8_t length = 0;  // 0: it is not
+    struct Text {                 // short ASCII text
+        std::uint8_t length = 0;  // 0: not such a text
         char characters[19];
         Text() = default;
         explicit Text(PyObject* name) {
@@ -109,7 +109,7 @@ private:
         }
     };
     static constexpr std::int32_t kFree = -1, kRemoved = -2;
-    struct alignas(32) Place {  // none lies in two lines of the cache
+    struct alignas(32) Place {  // within one cache line
         Py_hash_t hash = 0;
         std::int32_t id = kFree;
         Text text;
@@ -117,8 +117,8 @@ private:
     std::size_t first(Py_hash_t hash) const {
         return (static_cast<std::uint64_t>(hash) * 0x9E3779B97F4A7C15ull >> 32) & (places_.size() - 1);
     }
-    // A comparison may run code of a name. Whoever asks has the model's turn, and places change only in a turn of their own:
-    // a closed one inside of which nobody can learn (turns.hpp).
+    // A comparison may run code of a name. The caller holds the model's lock, and places change only under a closed turn,
+    // inside which nothing can be learnt (turns.hpp).
     const Place* place_of(PyObject* name, Py_hash_t hash) const {
         if (places_.empty()) return nullptr;
         for (std::size_t at = first(hash);; at = at + 1) {
@@ -142,7 +142,7 @@ private:
         n_used_++;
         n_++;
     }
-    // Makes places for more, and forgets those of names that were removed.
+    // Makes room for more, and drops the places of removed names.
     void make_places(std::size_t size) {
         std::vector<Place> old(size);
         old.swap(places_);
@@ -155,8 +155,8 @@ private:
             n_used_++;
         }
     }
-    std::vector<Place> places_;  // a power of two, at most half of them used
-    std::size_t n_used_ = 0;     // by names that are there, or were
+    std::vector<Place> places_;  // the size is a power of two, at most half used
+    std::size_t n_used_ = 0;     // places of present and removed names
     int n_ = 0;
     std::int64_t n_changes_ = 0;
     bool are_plain_ = true;  // all that ever were

@@ -1,5 +1,5 @@
-// Stack: what the members of a forest say, added up. Log-odds of labels, or numbers, get weights that follow the loss by
-// Newton steps; where the rows say nothing the weights return to equal ones.
+// Stack: the weighted sum of the members' predictions. The weights of log-odds or numbers follow the loss by Newton steps;
+// where the rows are uninformative they return to equal weights.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -14,10 +14,10 @@ class Stack {
 public:
     struct Rates {
         double window;     // rows that the weights remember
-        double prior;      // rows, about, that equal weights are worth
-        double most_step;  // of a weight
-        double mixed;      // share of the uniform distribution in what a member says
-        double clear;      // errors, in typical ones, that count in full
+        double prior;      // number of rows that equal weights are worth, roughly
+        double most_step;  // largest step of a weight
+        double mixed;      // share of the uniform distribution mixed into a member's prediction
+        double clear;      // errors up to this many typical ones count in full
     };
     Stack(int n_members, const Rates& given)
         : rates(given), n_members(n_members), weights(n_members, 1.0 / n_members),
@@ -27,14 +27,14 @@ public:
     Rates rates;
     int n_members;
     std::vector<double> weights, curvature;  // [members], [members, members]
-    std::vector<double> losses;              // faded, of each member and then of all together
-    std::vector<double> agreement;           // faded rows in which a member predicts what all together do
-    std::vector<double> rows;                // faded weight of the rows since each member came, and of all
-    std::vector<double> seen;                // by class: 1 if a row of it was learnt; none are beyond the end
-    double square = 0.0;                     // faded: squared errors of a number
+    std::vector<double> losses;              // faded, of each member and then of the forest
+    std::vector<double> agreement;           // faded rows in which a member predicts the same as the forest
+    std::vector<double> rows;                // faded weight of the rows since each member was added, and of the forest
+    std::vector<double> seen;                // by class: 1 if a row of it was learnt; classes beyond the end have none
+    double square = 0.0;                     // faded squared errors of a number
 
     // ---------------------------------------------------------------- labels
-    // Log-odds, centred over the classes, of a member's probabilities. Returns what was taken from the logarithms.
+    // Log-odds of a member's probabilities, centred over the classes. Returns what was subtracted from the logarithms.
     double links_of(const double* probabilities, int n_classes, double* out) const {
         double mean = 0.0;
         for (int k = 0; k < n_classes; k++)
@@ -43,7 +43,7 @@ public:
         for (int k = 0; k < n_classes; k++) out[k] -= mean;
         return mean;
     }
-    // [classes] log-odds of all together; `links` [members, classes]
+    // Log-odds [classes] of the forest; `links` [members, classes].
     void add_up(const double* links, int n_classes, double* out) const {
         std::fill_n(out, n_classes, 0.0);
         for (int m = 0; m < n_members; m++)
@@ -55,8 +55,8 @@ public:
         for (int k = 0; k < n_classes; k++) sum += log_odds[k] = std::exp(log_odds[k] - most);
         for (int k = 0; k < n_classes; k++) log_odds[k] /= sum;
     }
-    // members: of each [n, classes] probabilities, told before it learnt the rows; codes of classes. A label that nobody
-    // had seen says nothing of who is to be believed: its first rows count for the losses only.
+    // members: probabilities [n, classes] of each, predicted before it learnt the rows; codes of classes. A label that no
+    // member had seen does not show which members are right: its first rows count for the losses only.
     void learn_labels(const std::vector<const double*>& members, const double* codes, const double* row_weights, int n,
                       int n_classes) {
         Sums& sums = fresh_sums();
@@ -82,7 +82,7 @@ public:
                 means[m] = 0.0;
                 for (int k = 0; k < n_classes; k++) means[m] += all[k] * own[k];
                 sums.gradient[m] += weight * (means[m] - own[code]);
-                for (int k = 0; k < n_classes; k++) own[k] -= means[m];  // only what deviates counts from here on
+                for (int k = 0; k < n_classes; k++) own[k] -= means[m];  // from here on only deviations count
                 for (int o = 0; o <= m; o++) {
                     double product = 0.0;
                     for (int k = 0; k < n_classes; k++) product += all[k] * own[k] * links[o * n_classes + k];
@@ -97,7 +97,7 @@ public:
     }
 
     // ---------------------------------------------------------------- numbers
-    // What each member counts for in the mean: the shares sum to one.
+    // Share of each member in the mean; they sum to one.
     std::vector<double> shares() const {
         double rest = 1.0;
         for (const double weight : weights) rest -= weight;
@@ -105,8 +105,8 @@ public:
         for (double& share : out) share += rest / n_members;
         return out;
     }
-    // The mean of what the members say of a row, each [outputs], `distance` from one another; with a log link that of
-    // logarithms. Quantiles ascend.
+    // The mean of the members' predictions for a row, each [outputs], `distance` apart; with a log link, of the logarithms.
+    // Quantiles ascend.
     void mean_of(const double* members, std::size_t distance, const double* share, int outputs, bool has_log_link,
                  double* out) const {
         for (int k = 0; k < outputs; k++) {
@@ -119,7 +119,7 @@ public:
             if (k > 0) out[k] = std::max(out[k], out[k - 1]);
         }
     }
-    // members: of each [n] numbers, told before it learnt the rows
+    // members: numbers [n] of each, predicted before it learnt the rows
     void learn_numbers(const std::vector<const double*>& members, const double* targets, const double* row_weights, int n) {
         Sums& sums = fresh_sums();
         const std::vector<double> share = shares();
@@ -149,7 +149,7 @@ public:
         absorb(sums);
     }
 
-    // A new member takes a place: what was known of the old one goes, and it counts as much as the mean of the others.
+    // Puts a new member in a place: what was learnt about the old one is dropped, and the weight is the mean of the others.
     void restart(int member) {
         double sum = 0.0;
         for (int m = 0; m < n_members; m++) sum += m == member ? 0.0 : weights[m];
@@ -162,7 +162,7 @@ public:
         archive("weights", weights), archive("curvature", curvature), archive("losses", losses);
         archive("agreement", agreement), archive("rows", rows), archive("square", square), archive("seen", seen);
     }
-    // Is this a state that learning can have made?
+    // Whether learning could have reached this state.
     bool is_sound() const {
         const auto fits = [](const std::vector<double>& values, int n) {
             return std::ssize(values) == n &&
@@ -179,8 +179,8 @@ private:
         std::vector<double> gradient, curvature, losses, agreement;
         double rows = 0.0, square = 0.0;
     };
-    Sums sums_;                   // kept between steps for their memory,
-    std::vector<double> matrix_;  // and Newton's
+    Sums sums_;                   // reused between steps, for the memory,
+    std::vector<double> matrix_;  // like Newton's matrix
     Sums& fresh_sums() {
         sums_.gradient.assign(n_members, 0.0);
         sums_.curvature.assign(curvature.size(), 0.0);

@@ -1,5 +1,5 @@
-// Table: what is known of the features. Schema says which input columns a feature has, Scaler brings numbers of any size
-// to a common scale. Trees of a forest share the scale of the features that they have in common: it is the first one's.
+// Table: the features. Schema has the input columns of each feature, Scaler brings numbers of any size to a common scale.
+// Trees of a forest share the scale of their common features: that of the first tree.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -15,20 +15,20 @@
 
 namespace driftree {
 
-// What a state may hold (soundness.cpp): then no sum overflows, however long it learns.
-constexpr std::int64_t kMostRows = std::int64_t{1} << 53;  // that are counted
-constexpr double kLargestWeight = 1e60;                    // of a model
-constexpr double kLargest = 1e150;                         // of a sum: its square is still a number
+// Limits of a state (soundness.cpp), so that no sum overflows, however long it learns.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 53;  // rows that are counted
+constexpr double kLargestWeight = 1e60;                    // largest weight of a model
+constexpr double kLargest = 1e150;                         // largest sum: its square is still finite
 
-constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one that all later levels share
+constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one for all later levels
 
 struct Schema {
     int n_features = 0;
     int n_columns = 1;                         // column 0 is the intercept
-    bool only_numbers = true;                  // feature j has column 1 + j, for all j
+    bool only_numbers = true;                  // feature j has column 1 + j for all j
     std::vector<std::uint8_t> is_categorical;  // splits of this feature are equalities
-    std::vector<std::int32_t> value_column;    // -1: the feature has level columns instead
-    std::vector<std::int32_t> missing_column;  // -1: nothing missing was learnt yet
+    std::vector<std::int32_t> value_column;    // -1: it has level columns instead, or is a sparse input
+    std::vector<std::int32_t> missing_column;  // -1: no missing value learnt yet
     std::vector<std::int32_t> level_column;    // [n_features, kLevels], -1: level not seen
 
     void reserve(int n_more) {  // so that add_feature() cannot fail
@@ -53,7 +53,7 @@ struct Schema {
         std::swap(value_column[feature], level_column[feature * kLevels]);
     }
     bool has_levels(int j) const { return value_column[j] < 0 && is_categorical[j]; }
-    // Is this value the first of its kind that needs an input column: missing, or one of the levels that share one?
+    // Whether this value is the first of its kind that needs an input column: missing, or a level beyond the first 32.
     bool lacks_column(int j, double value) const {
         if (std::isnan(value)) return missing_column[j] < 0;
         return has_levels(j) && value == kLevels - 1 && level_column[j * kLevels + kLevels - 1] < 0;
@@ -79,12 +79,12 @@ struct Schema {
     }
 };
 
-// Running moments and range of every feature; the loops are in scaling.hpp. Before a value has come, it scales to 0.
+// Running moments and range of every feature; the loops are in scaling.hpp. Before its first value, a feature scales to 0.
 struct Scaler {
     std::vector<double> weight, mean, squares, low, high;
     std::vector<std::uint8_t> is_indicator;    // only 0 and 1 so far
-    std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, at most `limit` in size
-    std::vector<double> has_value;             // 0: a category, whose code is no number
+    std::vector<double> shift, factor, limit;  // z = (x - shift) * factor, with |z| <= limit
+    std::vector<double> has_value;             // 0: categorical, without a numeric input
     double most = 1.5;                         // limit of z: three deviations
 
     void reserve(int n_more) {  // so that add_feature() cannot fail
@@ -93,7 +93,7 @@ struct Scaler {
             make_capacity(*values, n);
         make_capacity(is_indicator, n);
     }
-    // By range, the range starts as [0, 1]: inputs that were normalised beforehand stay as they are.
+    // When scaling by range, the range starts as [0, 1], so that inputs that were normalised beforehand stay unchanged.
     void add_feature(bool by_range, bool is_number) {
         for (auto* values : {&weight, &mean, &squares, &shift}) values->push_back(0.0);
         low.push_back(by_range ? 0.0 : std::numeric_limits<double>::infinity());
@@ -104,11 +104,11 @@ struct Scaler {
         is_indicator.push_back(1);
     }
     void make_scratch() { scratch_.resize(4 * weight.size()); }  // before update()
-    // Takes rows [n, features] into the moments of the features from `begin` on, before `end`.
+    // Adds rows [n, features] to the moments of the features from `begin` up to, not including, `end`.
     void update(const Functions& f, const double* X, const double* weights, int n, int begin, int end, bool by_range) {
         f.update_scale(parts(begin), X + begin, static_cast<int>(weight.size()), weights, n, end - begin, by_range);
     }
-    // The same of a value of a feature without an input, which has only a range.
+    // The same for one value of a feature without an input, which has only a range.
     void update_range(int j, double x) {
         low[j] = x < low[j] ? x : low[j];
         high[j] = x > high[j] ? x : high[j];
@@ -120,11 +120,11 @@ struct Scaler {
         const double z = (x - shift[j]) * factor[j];
         return std::isnan(z) ? 0.0 : std::clamp(z, -limit[j], limit[j]);
     }
-    // The inputs of all features, as if all were numbers.
+    // The inputs of all features, treating all as numbers.
     void apply(const Functions& f, const double* x, double* out) const {
         f.scale_row(const_cast<Scaler*>(this)->parts(), x, static_cast<int>(weight.size()), out);
     }
-    // Feature j is scaled as feature `i` of another.
+    // Copies the scale of feature j from feature i of another scaler.
     void follow(int j, const Scaler& other, int i) {
         weight[j] = other.weight[i], mean[j] = other.mean[i], squares[j] = other.squares[i];
         low[j] = other.low[i], high[j] = other.high[i], is_indicator[j] = other.is_indicator[i];
@@ -160,8 +160,8 @@ private:
     std::vector<double> scratch_;
 };
 
-// Bends: one more input each, which rises from 0 to 1 between two values of a feature. Within a model they make a curve
-// of the line that the feature's own input is.
+// Bends: further inputs, each rising from 0 to 1 between two values of a feature. In a model they turn the feature's line
+// into a curve.
 struct Bends {
     std::vector<std::int32_t> feature;
     std::vector<double> low, high;
@@ -178,7 +178,7 @@ struct Bends {
     }
 };
 
-// How numbers are scaled: to the range seen so far (the paper), or by mean and deviation (ours).
+// How numbers are scaled: to the range so far (paper's setting), or by mean and deviation (measured setting).
 enum class Scaling { range, moments };
 
 struct Table {
@@ -187,10 +187,10 @@ struct Table {
     Schema schema;
     Scaler scaler;
     SparseTable sparse;
-    std::vector<double> absent;   // per feature: what it is in a row that does not say
+    std::vector<double> absent;   // per feature: its value in a row without it
     bool absent_is_zero = false;  // all features are sparse until they are prominent
-    // Of a tree that has features of another's table, and further ones: that table, which scales them for both, and where
-    // each of the own features is there; -1: it is the tree's own.
+    // For a tree that has features of another's table and further ones: that table, which scales the common ones for both,
+    // and the index there of each own feature; -1: not there.
     std::shared_ptr<const Table> leader;
     std::vector<std::int32_t> sources;
 
@@ -209,11 +209,11 @@ struct Table {
         scaler.add_feature(by_range(), has_value);
         return schema.add_feature(categorical, has_value);
     }
-    // Does a sparse feature have no column?
+    // Whether a sparse feature has no column.
     bool is_sparse(int id) const { return sparse.feature[id] < 0 || schema.value_column[sparse.feature[id]] < 0; }
-    // Makes a feature of a sparse one, with what is known of its values; `n_rows` have come so far. Without a column it stays
-    // a sparse input. With one, the scale of its new input beside that of the old one: old = factor new + shift, but for
-    // limits.
+    // Makes a sparse feature an ordinary one, with its statistics; `n_rows` have been learnt so far. Without a column it
+    // stays a sparse input. With one, returns the scale of the new input relative to the old: old = factor new + shift,
+    // except for limits.
     struct Rescaled {
         int feature;
         double factor, shift;
@@ -243,14 +243,14 @@ struct Table {
         const double offset = is_centred ? mean * size : 0.0, factor = scaler.factor[j];
         return {j, factor > 0.0 ? size / factor : 0.0, scaler.shift[j] * size - offset};
     }
-    // The values of a row of which the first `width` are given, and what it holds of sparse features that are prominent.
+    // Fills in a row from its first `width` values and its prominent sparse features.
     void fill_raw(const double* x, int width, const SparseRows& held, double* raw) const {
         std::copy_n(x, width, raw);
         for (int j = width; j < schema.n_features; j++) raw[j] = absent[j];
         for (std::int64_t i = held.begin ? held.begin[0] : 0; held.begin && i < held.begin[1]; i++)
             if (const int j = sparse.feature[held.ids[i]]; j >= width) raw[j] = held.values[i];
     }
-    // A numeric feature that was always missing turns out to hold levels; its unused column becomes the first level's.
+    // Makes a numeric feature that was always missing categorical; its unused column becomes that of the first level.
     void make_categorical(int feature, bool has_value) {
         schema.make_categorical(feature, has_value);
         scaler.has_value[feature] = has_value;
@@ -258,7 +258,7 @@ struct Table {
     void add_level(int feature, int code) { schema.level_column[feature * kLevels + code] = schema.n_columns++; }
     void add_missing(int feature) { schema.missing_column[feature] = schema.n_columns++; }
 
-    // Takes rows [n, features] into the moments. Additive over rows, but for rounding: Chan's merge.
+    // Adds rows [n, features] to the moments. Additive over rows except for rounding: Chan's merge.
     void update(const Functions& f, const double* X, const double* weights, int n) {
         if (!leader && has_few_columns() && n == 1) return update_row(f, X, weights);
         if (!leader) return scaler.update(f, X, weights, n, 0, n_features(), by_range());
@@ -273,14 +273,14 @@ struct Table {
             }
         }
     }
-    // inputs [n, stride] of rows [n, features]
+    // Computes inputs [n, stride] of rows [n, features].
     void fill_inputs(const Functions& f, const double* rows, int n, int stride, double* inputs) const {
         std::fill_n(inputs, static_cast<std::size_t>(n) * stride, 0.0);
         for (int i = 0; i < n; i++)
             fill_row(f, rows + static_cast<long>(i) * schema.n_features, inputs + static_cast<long>(i) * stride);
     }
-    // The inputs of one row for a model with bends: those of all models, and behind them the bends'. A missing value counts
-    // as the mean, as it does in the feature's own input.
+    // Computes the inputs of one row for a model with bends: the common inputs, followed by the bends. A missing value
+    // counts as the mean, as in the feature's own input.
     void fill_bends(const Functions& f, const double* x, const double* inputs, const Bends& bends, int stride,
                     double* out) const {
         std::copy_n(inputs, schema.n_columns, out);
@@ -302,19 +302,19 @@ struct Table {
         schema.derive();
         scaler.derive(schema, by_range());
         absent.assign(schema.n_features, std::numeric_limits<double>::quiet_NaN());
-        const std::size_t n = std::min(sparse.feature.size(), sparse.is_centred.size());  // they are not yet checked
+        const std::size_t n = std::min(sparse.feature.size(), sparse.is_centred.size());  // not yet checked
         for (std::size_t id = 0; id < n; id++)
             if (const int j = sparse.feature[id]; j >= 0 && j < schema.n_features && !sparse.is_centred[id]) absent[j] = 0.0;
     }
 
 private:
-    // Where rows list what they hold, all features are numbers, and mostly few of them have a column.
+    // In tables of sparse rows all features are numbers, and mostly few have a column.
     bool has_few_columns() const { return absent_is_zero && schema.n_columns <= 4; }
     void update_row(const Functions& f, const double* x, const double* weight) {
         const double *const low = scaler.low.data(), *const high = scaler.high.data();
         const std::int32_t* const column = schema.value_column.data();
         for (int j = 0; j < schema.n_features; j++) {
-            if (column[j] < 0 && x[j] == 0.0 && low[j] <= 0.0 && high[j] >= 0.0) continue;  // as mostly
+            if (column[j] < 0 && x[j] == 0.0 && low[j] <= 0.0 && high[j] >= 0.0) continue;  // the usual case
             if (column[j] < 0) {
                 scaler.update_range(j, x[j]);
             } else {
@@ -322,7 +322,7 @@ private:
             }
         }
     }
-    // z holds zeros on entry. Where there are only numbers and nothing was missing, they are one after the other.
+    // z must be zero on entry. With only numbers and no missing values so far, the inputs are in the order of the features.
     void fill_row(const Functions& f, const double* x, double* z) const {
         z[0] = 1.0;
         if (has_few_columns()) {

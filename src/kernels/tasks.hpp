@@ -1,5 +1,5 @@
-// Tasks: what of a step may be done at the same time, since no task touches what another one reads or writes. A model learns
-// its own rows, and a feature's slots of a grid take their own gradients.
+// Tasks: the parts of a step that may run in parallel, since no task touches what another reads or writes. A model learns
+// its own rows; a feature's slots of a grid add their own gradients.
 #pragma once
 #include <algorithm>
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace driftree {
 
 struct StepTask {
     double work;
-    int stop;  // whose grid takes the rows; or -1: lessons
+    int stop;  // index of the stop with the grid, or -1 for lessons
     int begin, end;
 };
 
@@ -22,7 +22,7 @@ public:
     void reserve(int n_threads, std::size_t n_stops, std::size_t n_lessons) {
         all.reserve(n_threads > 1 ? n_lessons + n_stops * kParts * n_threads : 0);
     }
-    // Lessons in their order: together if they are small, since one helps the other to fill vectors.
+    // Adds lessons in their order; small ones together, since they fill vectors together.
     template <class Work>
     void add_lessons(int n, double most, const Work& work_of) {
         for (int begin = 0, end; begin < n; begin = end) {
@@ -37,7 +37,7 @@ public:
         for (int part = 0; part < n; part++)
             all.push_back({work / n, stop, part * n_features / n, (part + 1) * n_features / n});
     }
-    // Would helpers save enough? Longest first then: whoever is done takes the next.
+    // Whether helpers would save enough; if so, sorts the tasks longest first, as idle threads take the next one.
     bool pay(int n_threads) {
         double sum = 0.0, longest = 0.0;
         for (const StepTask& task : all) sum += task.work, longest = std::max(longest, task.work);
@@ -52,7 +52,7 @@ public:
 
 private:
     static constexpr int kTogether = 8;  // models that fill a vector
-    static constexpr int kParts = 4;     // per thread, that a grid is cut into at most
+    static constexpr int kParts = 4;     // most parts of a grid, per thread
 };
 
 }  // namespace driftree

@@ -1,8 +1,10 @@
-// Threads: the work of one call, cut into tasks that do not touch each other's numbers. The caller does them, and helpers
-// do some of them meanwhile: threads that are made when they are first wanted, and shared by all models of the process.
+// Threads: a pool for the work of one call, cut into tasks that do not touch each other's numbers. The caller does the
+// tasks, and helpers, threads that are created when first needed and shared by all models of the process, do some of them
+// meanwhile.
 //
-// The caller waits for nobody who has not begun: where no core is free it does all the tasks itself. A task may be a call with
-// tasks of its own, an inner job; who waits for it helps with these. Who does a task changes no bit of what it does.
+// The caller never waits for a helper that has not started: if no core is free, it does all tasks itself. A task may be a call
+// with tasks of its own, an inner job; a thread that waits for it helps with these. Which thread does a task does not change
+// any bit of the result.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -19,20 +21,20 @@
 
 namespace driftree {
 
-// Work is in nanoseconds, roughly, of the machine whose figures are in docs/speed.md.
-constexpr double kLeastSaved = 20'000.0;      // that helpers must save, to be called: more than it takes to wake one
-constexpr double kLeastSavedAwake = 4'000.0;  // if one has just done something and looks out for more
+// Work is in estimated nanoseconds on the machine of docs/speed.md.
+constexpr double kLeastSaved = 20'000.0;      // least that helpers must save: more than it takes to wake one
+constexpr double kLeastSavedAwake = 4'000.0;  // the same if a helper is still awake
 constexpr double kLeastTask = 4'000.0;
 
 class Threads {
 public:
-    // Never destroyed: helpers may still wait when the process ends.
+    // Never destroyed: helpers may still be waiting when the process ends.
     static Threads& all() {
         alignas(Threads) static std::byte room[sizeof(Threads)];
         static Threads& threads = *new (room) Threads;
         return threads;
     }
-    // Lets a forked process go on, in which there is no helper yet: called once, when the module is loaded.
+    // Resets the pool in a forked process, which has no helpers; called once, when the module is loaded.
     static void survive_forks() {
         all();
         pthread_atfork(nullptr, nullptr, [] {
@@ -41,12 +43,12 @@ public:
         });
     }
 
-    // Is it worth to call helpers, who save so much? Not where all cores are at work: nobody would join.
+    // Whether calling helpers pays if they save so much. It does not if all cores are busy: none would join.
     bool pays(int n_threads, double saved) const {
         if (n_busy_ + (innermost_ ? 0 : 1) >= most_busy(n_threads)) return false;
         return saved >= (n_watching_ > 0 ? kLeastSavedAwake : kLeastSaved);
     }
-    // Wakes helpers for what is about to come: that takes longer than the caller should wait.
+    // Wakes helpers ahead of time: waking takes longer than the caller should wait.
     void wake(int n) {
         {
             const std::lock_guard guard(mutex_);
@@ -54,8 +56,8 @@ public:
         }
         for (int i = 0; i < n; i++) called_.notify_one();
     }
-    // Calls task(i, who) for each i < n in any order, on up to n_threads threads, the caller's among them; each of these has
-    // its own `who` < n_threads. Throws the first exception of a task, when no thread is at work any more.
+    // Calls task(i, who) for each i < n in any order, on up to n_threads threads including the caller's; each has its own
+    // `who` < n_threads. Throws the first exception of a task, after all threads have stopped.
     template <class Task>
     void run(int n_threads, int n, const Task& task) {
         if (std::min(n_threads, n) <= 1) {
@@ -75,7 +77,7 @@ public:
     void run_ranges(int n_threads, std::size_t n, std::size_t unit, double work_each, const Each& each) {
         const double work = work_each * static_cast<double>(n);
         if (n_threads <= 1 || !pays(n_threads, work - work / n_threads)) return each(std::size_t{0}, n, 0);
-        const double parts = std::clamp(work / kLeastTask, 1.0, 8.0 * n_threads);  // some more than threads: none waits long
+        const double parts = std::clamp(work / kLeastTask, 1.0, 8.0 * n_threads);  // several per thread: none waits long
         const std::size_t units = (n + unit - 1) / unit, length = std::max<std::size_t>(1, units / static_cast<int>(parts));
         run(n_threads, static_cast<int>((units + length - 1) / length), [&](int i, int who) {
             const std::size_t begin = i * length * unit;
@@ -88,13 +90,13 @@ private:
         const void* task;
         void (*call)(const void* task, int i, int who);
         int n, n_threads;
-        std::atomic<int> next = 0;      // task that nobody has taken yet
-        int n_joined = 1;               // threads that have ever worked on it
-        std::atomic<int> n_inside = 0;  // helpers that are at work on it
+        std::atomic<int> next = 0;      // next task to be taken
+        int n_joined = 1;               // threads that have ever joined
+        std::atomic<int> n_inside = 0;  // helpers at work on it
         std::exception_ptr error;
         Job *older = nullptr, *outer = nullptr;
     };
-    static constexpr std::chrono::microseconds kPatience{100};  // the next step of a batch comes before it is over
+    static constexpr std::chrono::microseconds kPatience{100};  // longer than it takes until the next step of a batch
 
     void share(Job& job) {
         int n = job.n_threads - 1;
@@ -116,12 +118,12 @@ private:
         std::unique_lock guard(mutex_);
         Job** place = &newest_;
         while (*place != &job) place = &(*place)->older;
-        *place = job.older;  // nobody joins from now on
+        *place = job.older;  // no helper joins from here on
         n_busy_--;
         help_out(job, guard);
         if (job.outer) n_busy_++;
     }
-    // Until the helpers of a job are done, whoever waits for them helps with what they share in turn.
+    // Waits for the helpers of a job, and helps with their inner jobs meanwhile.
     void help_out(Job& job, std::unique_lock<std::mutex>& guard) {
         for (bool is_awake = true; job.n_inside > 0; is_awake = !is_awake) {
             if (Job* const inner = open_job(&job)) {
@@ -162,26 +164,26 @@ private:
             if (!job.error) job.error = std::current_exception();
         }
     }
-    // Without a helper, for want of memory or by a limit of the system, the others do its tasks.
+    // If a helper cannot be created, for lack of memory or by a limit of the system, the others do its tasks.
     void make_helpers(int n) {
         if (n_helpers_ >= n) return;
         sigset_t all_signals, before;
         sigfillset(&all_signals);
-        pthread_sigmask(SIG_BLOCK, &all_signals, &before);  // which are for Python's threads
+        pthread_sigmask(SIG_BLOCK, &all_signals, &before);  // signals are for Python's threads
         try {
             for (; n_helpers_ < n; n_helpers_++) std::thread([this] { help(); }).detach();
         } catch (const std::exception&) {
-            n = n_helpers_;  // and no more
+            n = n_helpers_;  // stop creating
         }
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
-    // How many of those who sleep are to be told, for n to be awake.
+    // Number of sleeping helpers to notify so that n are awake.
     int call(int n) {
         n = std::max(0, std::min(n - n_watching_, n_sleeping_) - n_called_);
         n_called_ += n;
         return n;
     }
-    // A helper looks for work, then looks out for more for a while, then sleeps until it is called.
+    // A helper looks for work, then watches for more for a while, then sleeps until it is notified.
     [[noreturn]] void help() {
         std::unique_lock guard(mutex_);
         for (bool is_awake = true;;) {
@@ -227,7 +229,7 @@ private:
     }
 
     const int n_cores_ = static_cast<int>(std::thread::hardware_concurrency());
-    std::mutex mutex_;  // of what follows, and of jobs but for what is atomic
+    std::mutex mutex_;  // guards the fields below, and jobs except their atomic fields
     std::condition_variable called_, done_;
     Job* newest_ = nullptr;
     std::atomic<unsigned> n_posted_ = 0;

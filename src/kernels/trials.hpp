@@ -1,9 +1,9 @@
-// Trials: evidence by measurement. Splits that promise much are tried: two models for the sides learn the rows that follow,
-// and what they lose is compared with what the node and the leaves below it lose. The grid tells which splits promise
-// much. A challenger does the same for the link of the whole tree: a noise floor, or none.
+// Trials: evidence by measurement. Promising splits are tried: two child models learn the following rows, and their loss is
+// compared with that of the node and of the leaves below it. The grid proposes promising splits. The challenger does the
+// same for the link of the whole tree, with or without a noise floor.
 //
-// All sums fade with the rows of the stream. In calm times some of the work is spared: nodes that are far from any change
-// look at a random part of their rows, which then counts for all.
+// All sums fade with the rows of the stream. In calm times nodes far from any change learn a random part of their rows,
+// which counts for all.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -20,51 +20,51 @@
 
 namespace driftree {
 
-struct TrialRates {                  // handed in by Python (learn/constants.py)
+struct TrialRates {                  // passed by Python (learn/constants.py)
     double window = 20000.0;         // rows of the stream after which a sum has faded to 1/e
-    int per_node = 3;                // places for trials
-    int first_rows = 300;            // rows of a node that choose its grid; 0: it has none
-    int rest_share = 4;              // of so many rows, who rests looks at one
-    double rest_least = 0.5;         // of its long-run gain that a branch must earn lately, for its node to rest
-    int recent_speed = 16;           // what is recent fades so many times as fast
-    double alarm_factor = 1.2;       // recent loss beside that of the long run from which nothing is spared
-    double restless_rows = 10000.0;  // of the stream for which nothing is spared then
-    double split_price = 0.0;        // nats per row of the stream that a split must earn: counted as loss of what has it
-    double alarm_nats = 0.0;         // recent loss per row above that of the long run, besides the factor
-    double trial_rows = std::numeric_limits<double>::infinity();    // after which a trial that does not earn rests,
-    double model_rows = std::numeric_limits<double>::infinity();    // or another model for the node,
-    double grid_rows = std::numeric_limits<double>::infinity();     // and of a node after which its grid does
-    double doubt = 0.0;                                             // nats against the renewed model of a leaf,
-    double renewed_rest = std::numeric_limits<double>::infinity();  // and how many more it is behind when it rests
-    bool trials_rest = false;                                       // wholly, with their node, and its grid with them
-    int block_rows = 1;       // rows that come one at a time may wait until the tree has so many more,
-    double wait_bytes = 0.0;  // if its models are larger than this
+    int per_node = 3;                // most trials per node
+    int first_rows = 300;            // rows of a node from which its grid is chosen; 0: no grid
+    int rest_share = 4;              // what rests learns one row in so many
+    double rest_least = 0.5;         // share of its long-run gain that a branch must recently earn for its node to rest
+    int recent_speed = 16;           // how many times as fast the recent sums fade
+    double alarm_factor = 1.2;       // ratio of recent to long-run loss from which nothing rests
+    double restless_rows = 10000.0;  // rows of the stream for which nothing rests then
+    double split_price = 0.0;        // nats per row of the stream that a split must earn: added to its loss
+    double alarm_nats = 0.0;         // recent loss per row above the long-run loss, besides the factor
+    double trial_rows = std::numeric_limits<double>::infinity();    // rows after which a trial without a gain rests,
+    double model_rows = std::numeric_limits<double>::infinity();    // another model for the node rests,
+    double grid_rows = std::numeric_limits<double>::infinity();     // and the grid of a node rests
+    double doubt = 0.0;                                             // handicap of a leaf's renewed model, in nats
+    double renewed_rest = std::numeric_limits<double>::infinity();  // nats that it must be behind, besides, to rest
+    bool trials_rest = false;                                       // trials and grids of resting nodes learn no rows at all
+    int block_rows = 1;       // rows in a block: rows that come one at a time are buffered up to this,
+    double wait_bytes = 0.0;  // if the models are larger than this
 };
 
 struct Trial {
-    Condition condition;  // feature -1: a free place
+    Condition condition;  // feature -1: the place is free
     std::int32_t slot = -1, left_model = -1, right_model = -1;
     double node_loss = 0.0, subtree_loss = 0.0, trial_loss = 0.0;  // on the same rows
     double evidence = 0.0;                                         // rows behind them, faded like them
-    double n_left = 0.0, n_right = 0.0, born = 0.0;                // rows of the sides, not faded; of the node at its start
+    double n_left = 0.0, n_right = 0.0, born = 0.0;                // rows of the sides, not faded; of the node at the start
     bool is_free() const { return condition.feature < 0; }
 };
 
-// Another model for a node, with more bends or fewer: it learns the node's rows beside the node's own.
+// Another model for a node, with more or fewer bends: it learns the node's rows along with the node's own.
 struct BendTrial {
     std::int32_t model = -1;             // -1: none
     double node_loss = 0.0, loss = 0.0;  // on the same rows
-    double evidence = 0.0, born = 0.0;   // rows behind them, faded like them; of the node at its start
-    double level = 0.0;                  // what it must gain to be reported; set by Python
-    double next_at = 0.0;                // rows of the node at which the next may start; set by Python
-    std::int32_t n_failed = 0;           // trials since the last that made a change; set by Python
+    double evidence = 0.0, born = 0.0;   // rows behind them, faded like them; rows of the node at the start
+    double level = 0.0;                  // gain from which it is due; set by Python
+    double next_at = 0.0;                // rows of the node from which the next may start; set by Python
+    std::int32_t n_failed = 0;           // failed trials since the last change; set by Python
     bool is_free() const { return model < 0; }
     double gain() const { return node_loss - loss; }
 };
 
-// How the lead of a renewed model moves: like Newton's over Adagrad in a blend.
+// Fade and limit of the lead of a renewed model, as for Newton's preference in a blend.
 constexpr double kKeptLead = 0.998, kMostLead = 8.0;
-constexpr double kMostAdvantage = 3.0;  // nats of one row
+constexpr double kMostAdvantage = 3.0;  // nats per row, at most
 
 class Trials {
 public:
@@ -87,9 +87,9 @@ public:
         double level = 0.0;  // set by Python
         double gain() const { return rival_loss - loss; }
     } challenger;
-    double tree_loss = 0.0, tree_rows = 0.0;      // what the leaves lost, faded,
+    double tree_loss = 0.0, tree_rows = 0.0;      // loss of the leaves, faded,
     double recent_loss = 0.0, recent_rows = 0.0;  // and faded faster
-    double restless_until;                        // on the clock
+    double restless_until;                        // until this clock nothing rests
 
     // ---- sums of one step
     struct TrialSums {  // additive over rows
@@ -105,11 +105,11 @@ public:
             return *this;
         }
     };
-    struct Part {  // of one node
+    struct Part {  // sums for one node
         std::vector<TrialSums> trials;
         GridRows grid;
         double bend_node_loss = 0.0, bend_loss = 0.0, bend_seen = 0.0;
-        double renewed_lead = 0.0;  // what the renewed model has lost less
+        double renewed_lead = 0.0;  // nats by which the renewed model has lost less
         void start() {
             trials.clear();
             bend_node_loss = bend_loss = bend_seen = renewed_lead = 0.0;
@@ -141,9 +141,9 @@ public:
             grid.visit(a);
         }
     };
-    struct Whole {                                                   // of the tree; additive over rows
-        double loss = 0.0, rows = 0.0;                               // of the leaves
-        double challenger_loss = 0.0, rival_loss = 0.0, seen = 0.0;  // of the challenger and the leaves on the same rows
+    struct Whole {                                                   // sums for the whole tree; additive over rows
+        double loss = 0.0, rows = 0.0;                               // loss and weight at the leaves
+        double challenger_loss = 0.0, rival_loss = 0.0, seen = 0.0;  // losses of both on the same rows, and their weight
         Whole& operator+=(const Whole& other) {
             loss += other.loss;
             rows += other.rows;
@@ -161,17 +161,17 @@ public:
     struct GridScratch {
         std::vector<double> values;
         GridRows rows;
-        std::vector<std::int32_t> seen;  // rows that a grid at rest looks at,
-        std::vector<double> residual;    // and what its node's model said of them
+        std::vector<std::int32_t> seen;  // rows that a resting grid counts,
+        std::vector<double> residual;    // and the residuals of the node's model for them
     };
-    // Lessons of models at a node, besides its own.
+    // Lessons of the models at a node, besides its own.
     struct Lessons {
         LessonRows renewed, bend;
         std::vector<LessonRows> sides;  // of the trials, left and right
     };
     struct Scratch {
         Lessons lessons;
-        std::vector<GridScratch> grids;  // of each thread
+        std::vector<GridScratch> grids;  // one per thread
         template <class Archive>
         void visit_scratch(Archive& a) {
             a("sides", lessons.sides);
@@ -182,9 +182,9 @@ public:
         }
     };
 
-    // ---- who rests
-    // Rows that come one at a time are learnt in blocks: who rests is decided when one begins, and for all of it. Otherwise,
-    // for every step.
+    // ---- what rests
+    // Rows that come one at a time are learnt in blocks: what rests is decided at the start of a block, for the whole block.
+    // Otherwise it is decided in every step.
     static constexpr bool kWaits = true;
     struct Block {
         std::uint8_t is_open = 0, spares = 0, challenger_rests = 0;
@@ -197,17 +197,17 @@ public:
     bool is_calm() const { return tree_.clock >= restless_until; }
     void begin_step() { spares_ = block.is_open ? block.spares != 0 : is_calm(); }
     bool spares() const { return spares_; }
-    // Rows of many columns are costly: then who does not earn rests at all times.
+    // Rows of many columns are costly: then whatever has no gain always rests.
     bool is_costly() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
     bool may_rest() const { return spares_ || is_costly(); }
 
-    // Bits of those at a node that rest when they may.
+    // Bits for what rests at a node, where it may.
     enum Rests : std::int32_t { kNode = 1, kGrid = 2, kBendTrial = 4, kFirstTrial = 8 };
     std::int32_t rests_now(int node) const {
         const double rows = tree_.nodes[node].rows;
         const bool is_leaf = tree_.nodes[node].is_leaf();
         std::int32_t bits = !is_leaf && is_far_from_change(node) ? kNode : 0;
-        // The grid only says what to try. In calm times that of an old node looks at some of the rows, of costly ones soon.
+        // The grid only proposes trials. In calm times that of an old node learns some rows only; with costly rows, soon.
         if (rows > (is_costly() ? rates.trial_rows : rates.grid_rows)) bits |= kGrid;
         const Trial* trial = trials.data() + static_cast<long>(node) * rates.per_node;
         for (int i = 0; i < rates.per_node; i++, trial++) {
@@ -217,7 +217,7 @@ public:
         }
         const BendTrial& bend = bend_trials[node];
         if (!bend.is_free() && is_mostly_lost(rows - bend.born, rates.model_rows, bend.gain()) &&
-            tree_.models[bend.model].bends.n() >= tree_.models[tree_.nodes[node].model].bends.n())  // fewer need not earn
+            tree_.models[bend.model].bends.n() >= tree_.models[tree_.nodes[node].model].bends.n())  // fewer need no gain
             bits |= kBendTrial;
         return bits;
     }
@@ -232,7 +232,7 @@ public:
         return rates.trials_rest && spares_ && !tree_.nodes[node].is_leaf() && is_far_from_change(node) &&
                rates.rest_share != 1;
     }
-    // Which rows those look at who rest.
+    // Chooses the rows that are learnt by what rests.
     void choose_rows(Step& step) const {
         step.is_for_all.resize(step.chunk.n);
         for (int row = 0; row < step.chunk.n; row++)
@@ -248,12 +248,12 @@ public:
         for (const int row : rows)
             if (step.is_for_all[row]) seen.push_back(row);
     }
-    // How many of the node's rows each row that a trial looks at counts for: one that does not earn is mostly lost.
+    // Rows of the node that each row of a trial counts for: a trial without a gain is mostly lost.
     double trial_stands_for(const Stop& stop, std::int32_t bit) const {
         const bool may = may_rest() || tree_.table->has_sparse();
         return may && stop.stands_for == 1.0 && (stop.rests & bit) ? rates.rest_share : 1.0;
     }
-    // In calm times a renewed model that is clearly behind looks at some of the rows.
+    // In calm times a renewed model that is clearly behind learns some rows only.
     double renewed_stands_for(const Renewed& renewed) const {
         return spares_ && renewed.lead < -rates.doubt - rates.renewed_rest ? rates.rest_share : 1.0;
     }
@@ -264,7 +264,7 @@ public:
         choose_rows(step, own.rows, renewed_stands_for(renewed), again.rows);
         if (again.rows.empty()) step.n_pupils--;
     }
-    // The models of a node's trials, after its own.
+    // Enlists the models of a node's trials, after its own.
     void enlist(Step& step, Stop& stop, const Pupil& own) const {
         const int node = stop.node;
         if (!step.waits) enlist_renewed(step, own);
@@ -276,7 +276,7 @@ public:
         for (int i = 0; i < rates.per_node; i++) {
             const Trial& trial = trials[node * rates.per_node + i];
             if (trial.is_free()) continue;
-            Pupil& left = step.add_pupil(trial.left_model, &own);  // whose bends it has
+            Pupil& left = step.add_pupil(trial.left_model, &own);  // has the bends of `own`
             Pupil& right = step.add_pupil(trial.right_model, &own);
             const bool rests = trial_stands_for(stop, kFirstTrial << i) != 1.0;
             for (const int row : own.rows)
@@ -291,7 +291,7 @@ public:
         choose_rows(step, own.rows, trial_stands_for(stop, kBendTrial), bent.rows);
         if (bent.rows.empty()) step.n_pupils--;
     }
-    // The challenger, after all nodes.
+    // Enlists the challenger, after all nodes.
     void enlist_last(Step& step) const {
         if (challenger.model < 0) return;
         Pupil& pupil = step.add_pupil(challenger.model);
@@ -309,7 +309,7 @@ public:
         scratch.lessons.sides.reserve(2 * static_cast<std::size_t>(rates.per_node));
         if (std::ssize(scratch.grids) < n_threads) scratch.grids.resize(n_threads);
         const int m = tree_.table->n_features();
-        int n_raw = 0;  // rows of a node that has no edges yet
+        int n_raw = 0;  // most rows of a node without edges
         for (int s = 0; s < step.n_stops; s++) {
             Grid& grid = grids[step.stops[s].node];
             if (grid.is_ready() || rates.first_rows == 0) continue;
@@ -326,7 +326,7 @@ public:
             if (n_raw > 0) own.rows.reserve(n_raw, tree_.grid_shape().size(), m, false);
         }
     }
-    // The same for sums from elsewhere, if they can be for this node.
+    // The same for sums from elsewhere; throws unless they fit this node.
     void make_room_for(int node, const Part& part) {
         for (const TrialSums& sums : part.trials)
             if (sums.trial < 0 || sums.trial / rates.per_node != node || trials[sums.trial].is_free())
@@ -348,7 +348,7 @@ public:
         const BendTrial& bend = bend_trials[stop.node];
         if (!bend.is_free()) found.bend = {step.next_lesson(bend.model)};
     }
-    // What a renewed model has lost less on some rows.
+    // Nats by which a renewed model has lost less on some rows.
     double lead_on(const Step& step, const Renewed& renewed, LessonRows& again, int end) const {
         double lead = 0.0;
         again.read(end, [&](int i, int row) {
@@ -358,7 +358,7 @@ public:
         });
         return lead;
     }
-    // All but the grids, of the next rows before `end`.
+    // Sums the next rows before `end`, except for grids.
     void accumulate(Step& step, Scratch&, const Stop& stop, Lessons& lessons, const Lesson*, int end, Part& part) const {
         part.renewed_lead += lead_on(step, tree_.models[tree_.nodes[stop.node].model].renewed, lessons.renewed, end);
         if (trials_rest(stop)) return;
@@ -392,7 +392,7 @@ public:
             part.bend_seen += weight;
         });
     }
-    // The grids: of a node that looks at any rows, some features at a time, each on any thread.
+    // The grids: for a node that learns any rows, some features at a time, each on any thread.
     void accumulate_grid(const Step& step, const Stop& stop, Visit seen, const Features& some, GridScratch& own,
                          GridRows& sums) const {
         const int outputs = tree_.shape.outputs;
@@ -426,10 +426,10 @@ public:
         accumulate_grid(step, stop, seen, some, own, own.rows);
         absorb_grid(stop.node, some, own.rows);
     }
-    // Nanoseconds that a row costs, roughly, by feature. Before there are edges, next to nothing.
+    // Estimated nanoseconds per row and feature; next to nothing before there are edges.
     double grid_work(int node) const { return grids[node].is_ready() ? 8.0 + 0.2 * tree_.grid_shape().size() : 0.0; }
-    // After all nodes. With the floor a row costs at most -log of its least share, so no more is held against the link
-    // without it.
+    // To be called after all nodes. With the floor a row costs at most -log of the smallest share, so the loss without it is
+    // capped there as well.
     void accumulate_last(Step& step, Whole& sums) const {
         sums = {};
         LessonRows lesson = find_challenger(step);
@@ -454,7 +454,7 @@ public:
             sums.rows += step.chunk.weights[i];
         }
     }
-    // Few different numbers of rows pass between two visits of a node, or of the whole: they are remembered.
+    // The number of rows between two visits takes few different values, so the fades are cached.
     const Fade& fade_after(double rows) {
         Fade& fade = fades_[static_cast<std::size_t>(std::min(rows, 1e9)) % kFades];
         if (rows != fade.rows) {
@@ -492,8 +492,8 @@ public:
         bend.loss = fade.keep * bend.loss + part.bend_loss;
         bend.evidence = fade.keep * bend.evidence + part.bend_seen;
     }
-    // When the leaves have recently lost clearly more than in the long run, something has changed, and for a long while
-    // nothing is spared.
+    // When the recent loss of the leaves is clearly above the long-run loss, something has changed, and nothing rests for a
+    // long while.
     void absorb_last(const Whole& sums) {
         absorb_challenger(sums, tree_.clock);
         absorb_loss(sums);
@@ -531,10 +531,10 @@ public:
         tree_loss = from.tree_loss, tree_rows = from.tree_rows, recent_loss = from.recent_loss;
         recent_rows = from.recent_rows, restless_until = from.restless_until;
     }
-    void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python looks for new trials: learn/evidence.py
+    void renew(Step&, Scratch&, int, const NodeSums&) {}  // Python searches for new trials: learn/evidence.py
 
-    // The target is in other units, and gradients in their inverse. Losses have the logarithm of the spread's root in them: of
-    // those on the same rows only differences count, but an alarm compares some rows with others.
+    // Converts to a target in other units; gradients are in their inverse. Losses include the logarithm of the spread's
+    // root: on the same rows only differences count, but an alarm compares different rows.
     void convert(const Conversion& to) {
         const double keep = to.factor > 0.0 ? 1.0 : 0.0, more = 0.5 * std::log(to.spread);
         for (double* sum : {&tree_loss, &tree_rows, &recent_loss, &recent_rows}) *sum *= keep;
@@ -544,7 +544,7 @@ public:
         for (Grid& grid : grids) to.factor > 0.0 ? grid.scale_gradients(1.0 / to.factor) : grid.forget_gradients();
     }
 
-    // ---- is anything due? A cheap filter; Python decides.
+    // ---- whether anything is due: a cheap filter; Python decides
     bool is_due(int node) const {
         const NodeRecord& record = tree_.records[node];
         const bool is_leaf = tree_.nodes[node].is_leaf();
@@ -566,7 +566,7 @@ public:
         bend_trials.reserve(n);
         trials.reserve(static_cast<std::size_t>(n) * rates.per_node);
     }
-    struct Memory {};  // of a new node
+    struct Memory {};  // memory of a new node
     Memory new_memory() const { return {}; }
     void add_node(int node, Memory&&) {
         if (node < std::ssize(grids)) return;
@@ -587,11 +587,11 @@ public:
         const int source = tree_.nodes[node].model;
         return {completed(trials[t].left_model, source), completed(trials[t].right_model, source)};
     }
-    // The trial's models become those of the children. It cannot fail.
+    // Makes the trial's models those of the children. It cannot fail.
     Branch take(int node, int t, Draft& draft) {
         std::swap(tree_.models[trials[t].left_model].sparse, draft.left);
         std::swap(tree_.models[trials[t].right_model].sparse, draft.right);
-        tree_.models.drop_renewed(tree_.models[tree_.nodes[node].model]);  // it is no longer a leaf's
+        tree_.models.drop_renewed(tree_.models[tree_.nodes[node].model]);  // the node is no longer a leaf
         const Branch branch = {trials[t].condition, std::exchange(trials[t].left_model, -1),
                                std::exchange(trials[t].right_model, -1)};
         NodeRecord& record = tree_.records[node];
@@ -602,7 +602,7 @@ public:
         drop_trials(node);
         return branch;
     }
-    // What failed above is tried more rarely below, too.
+    // Trials of bends that failed above are also rarer below.
     void children_came(int node, const Draft&) {
         for (const int child : {tree_.nodes[node].left, tree_.nodes[node].right})
             bend_trials[child].n_failed = bend_trials[node].n_failed;
@@ -616,7 +616,7 @@ public:
         Model left = tree_.models[tree_.nodes[node].model].without_sparse(), right = left;
         left.sparse.loosening = 1.0 / proposal.n_left;
         right.sparse.loosening = 1.0 / proposal.n_right;
-        left.blend.scale /= proposal.n_left;  // fewer rows: less is known
+        left.blend.scale /= proposal.n_left;  // fewer rows: more uncertainty
         left.blend.trace /= proposal.n_left;
         right.blend.scale /= proposal.n_right;
         right.blend.trace /= proposal.n_right;
@@ -636,7 +636,7 @@ public:
         trial = Trial();
     }
     // ---- renewed models
-    // The leaf's second model starts again from its first. How the one before did is what is to be expected of it.
+    // Copies the leaf's model anew. The lead of the renewed model before is kept, as the best guess for the next.
     void renew(int node) {
         Model& own = tree_.models[tree_.nodes[node].model];
         if (!tree_.nodes[node].is_leaf() || tree_.table->has_sparse())
@@ -644,13 +644,13 @@ public:
         Model model = Blend::renewed(tree_.shape, own, tree_.models.rates.variance);
         const double lead = own.renewed.model < 0 ? -rates.doubt : own.renewed.lead;
         const int id = tree_.nodes[node].model;
-        tree_.models.make_places(1);  // from here on nothing can fail, and `own` may be elsewhere
+        tree_.models.make_places(1);  // from here on nothing can fail, and `own` may have moved
         tree_.models.free(tree_.models[id].renewed.model);
         const int place = tree_.models.place(std::move(model));
         tree_.models[id].renewed = {place, lead, tree_.nodes[node].rows};
     }
     // ---- bends
-    // Tries the node's model with these bends and this memory instead of those that it has.
+    // Starts a trial of the node's model with these bends and this memory.
     void start_bend_trial(int node, const Bends& bends, double memory, double level) {
         Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model].without_sparse(),
                                     bends, tree_.models.rates.variance);
@@ -674,7 +674,7 @@ public:
         bend_trials[node].next_at = next_at;
         bend_trials[node].n_failed = n_failed;
     }
-    // The trial's model becomes the node's. Splits that were tried beside the old one start again.
+    // Makes the trial's model the node's. Trials of splits, which were compared with the old one, are dropped.
     void take_bend(int node) {
         SparseWeights sparse = completed(bend_trials[node].model, tree_.nodes[node].model);  // from here on nothing can fail
         std::swap(tree_.models[bend_trials[node].model].sparse, sparse);
@@ -708,7 +708,7 @@ public:
             if (best.slot >= 0) found.push_back(best);
         });
     }
-    // With two labels, or fewer as yet.
+    // For two labels, or fewer so far.
     void make_challenger() {
         Model model = tree_.models.fresh(tree_.shape);
         model.loss.has_floor = 1.0;
@@ -719,9 +719,9 @@ public:
         tree_.models.free(challenger.model);
         for (Model& model : tree_.models.all) model.loss.has_floor = 0.0;
     }
-    // The challenger's model becomes the root's; the other link challenges it from now on. Without the floor that is the
-    // root's model until now: a model with a floor has not learnt what it took for noise, and a copy of it would start far
-    // behind. Returns the root's model to be; `plain` is the root's until now.
+    // Makes the challenger's model the root's; the other link is the challenger from now on. Without a floor, that is the
+    // root's previous model: a model with a floor has not learnt what it took for noise, and a copy of it would start far
+    // behind. Returns the root's next model; `plain` is its previous one.
     struct Exchange {
         bool has_floor;
         Model twin;
@@ -747,12 +747,13 @@ public:
         return winner;
     }
 
-    // ---- growing
+    // ---- growth
     void feature_came() {
         for (Grid& grid : grids) grid.restart();
-        for (Trial& trial : trials) trial.slot = -1;  // of grids that are gone
+        for (Trial& trial : trials) trial.slot = -1;  // its grid is gone
     }
-    // A sparse feature gets a column: models on trial may have its weights from elsewhere, and start again.
+    // Called before a sparse feature gets a column: models on trial may use the weights of others for it, so trials are
+    // dropped.
     void promotion_comes() {
         for (int node = 0; node < tree_.nodes.size(); node++)
             if (tree_.nodes.has(node)) drop_trials(node);
@@ -798,7 +799,7 @@ public:
     }
 
 private:
-    // What find(feature, found) finds, in the order of the features; `work` is that of one.
+    // Collects the results of find(feature, found) in the order of the features; `work` is per feature.
     template <class Found, class Find>
     std::vector<Found> by_feature(double work, const Find& find) const {
         const int m = tree_.table->n_features();
@@ -810,7 +811,7 @@ private:
         for (const auto& part : parts) all.insert(all.end(), part.begin(), part.end());
         return all;
     }
-    // The sparse weights of a model on trial, with those that are still its source's.
+    // The sparse weights of a model on trial, including those that it still takes from its source.
     SparseWeights completed(int model, int source) const {
         const int width = SparseCell::width(tree_.shape.outputs);
         SparseWeights all = tree_.models[model].sparse;
@@ -819,7 +820,7 @@ private:
         all.loosening = 1.0;
         return all;
     }
-    // A node that is far from being pruned rests as long as its branch earns enough lately, too.
+    // A node far from being pruned rests as long as its branch also earns enough recently.
     bool is_far_from_change(int node) const {
         const NodeRecord& record = tree_.records[node];
         const double gain = record.own_loss - record.subtree_loss;
@@ -839,9 +840,9 @@ private:
     }
     LossTree<Blend>& tree_;
     std::uint64_t seed_;
-    double most_floored_;  // nats that a row may cost with a floor
+    double most_floored_;  // most nats per row with a floor
     static constexpr int kFades = 64;
-    Fade fades_[kFades];  // by rows
+    Fade fades_[kFades];  // by number of rows
     bool spares_ = false;
 };
 

@@ -1,5 +1,5 @@
-// Turns: a fair readers-writer lock. One learns, or many look. A writer that has finished admits the readers that wait;
-// readers that come later queue behind the writers that wait.
+// Turns: a fair readers-writer lock. A writer that has finished admits the waiting readers; readers that come later queue
+// behind the waiting writers.
 #pragma once
 #include <atomic>
 #include <condition_variable>
@@ -15,7 +15,7 @@ namespace driftree {
 
 class Turns {
 public:
-    // `tears`: what they guard is broken in a process that is forked in the middle of a writing turn.
+    // `tears`: what the lock guards is broken in a process that is forked while another thread writes.
     explicit Turns(bool tears = true) : tears_(tears) {
         const std::lock_guard guard(all_mutex_);
         next_ = all_;
@@ -77,8 +77,8 @@ public:
         pass_on(n_readers_ == 0);
     }
 
-    // ---- fork: of all threads only the one that forks goes on in the child. What it holds it still holds; what others
-    // held is free. If one of those was learning, the child's copy of the model is half of a step.
+    // ---- fork: in the child only the thread that forked goes on. It keeps its locks; those of other threads are free. If
+    // one of them was learning, the child's copy of the model is in the middle of a step.
     static void before_fork() { all_mutex_.lock(); }
     static void after_fork_in_parent() { all_mutex_.unlock(); }
     template <class CountOwn>
@@ -103,17 +103,17 @@ private:
                 "another thread was learning when this process was forked, so this copy of the model is "
                 "broken: fork before threads learn, or load the model from a file here");
     }
-    static inline constinit std::mutex all_mutex_;  // of the list of all
+    static inline constinit std::mutex all_mutex_;  // guards the list of all locks
     static inline Turns* all_ = nullptr;
     Turns *before_ = nullptr, *next_ = nullptr;
     const bool tears_;
     bool is_torn_ = false;
-    static constexpr std::uint32_t kWriter = 1u << 31;  // somebody writes
-    static constexpr std::uint32_t kQueue = 1u << 30;   // somebody waits: who comes now has to ask under the mutex
+    static constexpr std::uint32_t kWriter = 1u << 31;  // there is a writer
+    static constexpr std::uint32_t kQueue = 1u << 30;   // threads are waiting: newcomers must take the mutex
 
-    // Gives the free turn to those who wait, who have it before they are awake: nobody can come between.
+    // Passes the free lock to waiting threads, which hold it before they wake up: no other thread can come in between.
     void pass_on(bool to_writer) {
-        if (state_ & ~kQueue) return;  // somebody was quicker
+        if (state_ & ~kQueue) return;  // another thread was faster
         if (to_writer && n_came_ > n_served_) {
             state_ |= kWriter;
             n_served_++;
@@ -130,19 +130,19 @@ private:
         if (n_readers_ == 0 && n_came_ == n_served_) state_ &= ~kQueue;
     }
 
-    std::atomic<std::uint32_t> state_ = 0;  // the two flags, and how many read
-    std::mutex mutex_;                      // of what follows
+    std::atomic<std::uint32_t> state_ = 0;  // the two flags, and the number of readers
+    std::mutex mutex_;                      // guards the fields below
     std::condition_variable readers_, writers_;
-    std::uint32_t n_readers_ = 0;              // waiting
-    std::uint64_t phase_ = 0;                  // counts the times that readers who waited were let in
-    std::uint64_t n_came_ = 0, n_served_ = 0;  // writers who had to wait, and who of them got their turn
+    std::uint32_t n_readers_ = 0;              // waiting readers
+    std::uint64_t phase_ = 0;                  // number of times that waiting readers were admitted
+    std::uint64_t n_came_ = 0, n_served_ = 0;  // writers that had to wait, and how many of them were admitted
 };
 
-// A turn that the thread has, until the end of the block. A turn inside a turn of the same thread waits for nobody.
+// A turn: holds the lock until the end of the block. A turn nested in one of the same thread does not wait.
 class Turn {
 public:
-    // wait(call) calls `call`, which may take long. `settles`: what is written changes nothing that another can see, and so a
-    // closed turn allows it.
+    // wait(call) runs `call`, which may block. `settles`: the write changes nothing visible, so that a closed turn allows
+    // it.
     template <class Wait>
     Turn(Turns& turns, bool writes, Wait&& wait, bool settles = false) : turns_(turns), writes_(writes), outer_(innermost_) {
         is_own_ = writes ? turns.try_write() : turns.try_read();
@@ -152,7 +152,7 @@ public:
         }
         innermost_ = this;
     }
-    // Has this thread a turn, and none to write?
+    // Whether this thread holds the lock only for reading.
     static bool only_reads(const Turns& turns) {
         bool reads = false;
         for (const Turn* turn = innermost_; turn; turn = turn->outer_) {
@@ -162,7 +162,7 @@ public:
         }
         return reads;
     }
-    // Lets a forked process go on: called once, when the module is loaded.
+    // Resets the locks in a forked process; called once, when the module is loaded.
     static void survive_forks() {
         pthread_atfork(&Turns::before_fork, &Turns::after_fork_in_parent, [] {
             Turns::after_fork_in_child([](const Turns& turns) {
@@ -176,11 +176,11 @@ public:
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
     ~Turn() { end(); }
-    // While the objects of a caller are read, code of theirs may run (`__eq__`, `__float__`): a closed turn lets it look at
-    // what this turn guards, but not write.
+    // Reading a caller's objects may run their code (`__eq__`, `__float__`): a closed turn lets it read what this turn
+    // guards, but not write.
     void close() { is_closed_ = true; }
     void open() { is_closed_ = false; }
-    // Goes on with the turn just outside of this one, which is over with that.
+    // Takes over the lock of the next outer turn, which ends with that.
     void take_over(Turn& outer) {
         is_own_ = outer.is_own_;
         outer_ = outer.outer_;
@@ -207,7 +207,7 @@ private:
         return false;
     }
 
-#ifdef __GLIBC__  // which has room for a few such variables of libraries that are loaded late: one instruction, not a call
+#ifdef __GLIBC__  // it reserves room for a few such variables of libraries loaded late: one instruction instead of a call
     [[gnu::tls_model("initial-exec")]]
 #endif
     static inline constinit thread_local const Turn* innermost_ = nullptr;
