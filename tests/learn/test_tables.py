@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree.learn.tables import plain_columns
 
 pandas = pytest.importorskip("pandas")
 
@@ -187,3 +188,27 @@ def test_new_and_missing_labels_are_checked(label):
         return
     with pytest.raises((ValueError, TypeError), match=r"row 7|label"):
         model.partial_fit(X, y)
+
+
+@pytest.mark.parametrize("method", ["partial_fit", "learn_many"])
+def test_plain_columns_are_read_as_those_with_types_of_pandas_are(method):
+    X, y = quick_rows()
+    X["city"] = np.where(X["age"] > 0.5, "Rome", np.where(X["size"] > 0, "Oslo", None))
+    X["is_new"], X["year"] = X["price"] > 0, 2000 + np.arange(len(X)) % 7
+    X.loc[::9, "price"] = np.nan
+    typed = X.astype({"city": "string", "is_new": "boolean", "year": "Int16"})
+    assert plain_columns(X) is not None
+    assert plain_columns(typed) is None
+    plain, general = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    for piece in (slice(start, start + 25) for start in range(0, len(X), 25)):
+        getattr(plain, method)(X[piece], y[piece])
+        getattr(general, method)(typed[piece], y[piece])
+    np.testing.assert_array_equal(plain.predict_proba(X), general.predict_proba(typed))
+    assert list(plain.events_) == list(general.events_)
+
+
+def test_two_columns_of_one_name_are_no_plain_columns():
+    twice = pandas.DataFrame([[1.0, 2.0]], columns=["a", "a"])
+    assert plain_columns(twice) is None
+    with pytest.raises(ValueError, match="appears twice"):
+        DynamicModelTreeClassifier().partial_fit(twice, ["yes"])

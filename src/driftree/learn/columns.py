@@ -179,7 +179,7 @@ class ColumnReader:
             columns = [
                 Column(name, _plain_cells(array)) for name, array in zip(names, chosen, strict=True)
             ]
-        return self._read_columns(columns, len(X) if self.rows is None else len(self.rows))
+        return self._read_columns(columns, X.shape[0] if self.rows is None else len(self.rows))
 
     def _read_array(self, X: NDArray[Any], names: Sequence[Hashable]) -> Batch:
         if self.rows is not None:

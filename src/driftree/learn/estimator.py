@@ -242,7 +242,7 @@ class StreamEstimator(LearntState):
             Whether to ignore what was learnt before.
         """
         rows = read_rows(X) if by_name else check_rows(X, self, is_first=is_first)
-        n_rows = len(rows.table)
+        n_rows = rows.table.shape[0]
         weights = read_weights(sample_weight, n_rows)
         if is_first and not len(weights.shares):
             raise ValueError("Sample weights must contain at least one non-zero number.")

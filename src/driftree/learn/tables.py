@@ -36,6 +36,8 @@ class Columns:
 
     def __init__(self, columns: Mapping[Hashable, Any]) -> None:
         self.arrays = {name: self._to_array(name, cells) for name, cells in columns.items()}
+        self.columns = list(self.arrays)
+        """Names of the columns."""
         lengths = {name: len(array) for name, array in self.arrays.items()}
         first = next(iter(lengths), None)
         for name, length in lengths.items():
@@ -49,7 +51,9 @@ class Columns:
 
     @staticmethod
     def _to_array(name: Hashable, cells: Any) -> NDArray[Any]:
-        array = unmasked(cells) if isinstance(cells, np.ndarray) else from_sequence(cells)
+        array: NDArray[Any] = cells
+        if type(cells) is not np.ndarray:
+            array = unmasked(cells) if isinstance(cells, np.ndarray) else from_sequence(cells)
         if array.ndim != 1:
             raise TypeError(
                 f"column {name!r} of a dict of columns must hold one cell per row, got "
@@ -60,11 +64,6 @@ class Columns:
 
     def __len__(self) -> int:
         return self.shape[0]
-
-    @property
-    def columns(self) -> list[Hashable]:
-        """Names of the columns."""
-        return list(self.arrays)
 
 
 class SparseMatrix:
@@ -188,7 +187,8 @@ class NamedTable(NamedTuple):
 
 def read_rows(X: Any) -> NamedTable:
     """Return a frame, or a dict of columns, by River's rules: features are matched by name."""
-    return NamedTable.of(read_frame(X))
+    table = plain_columns(X)
+    return NamedTable.of(read_frame(X) if table is None else table)
 
 
 def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
@@ -200,9 +200,12 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     if not is_plain and _is_dicts(X):
         X = _with_all(to_columns(X), getattr(estimator, "feature_names_in_", ()))
-    is_frame = not is_plain and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
-    table: Table = X
-    if not is_plain:
+    table: Table | None = X if is_plain else plain_columns(X)
+    is_pandas = isinstance(table, Columns)
+    is_frame = is_pandas or (
+        table is None and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
+    )
+    if table is None:
         table = read_frame(X) if is_frame else _to_rectangle(X, estimator)
     if isinstance(table, SparseMatrix):
         X = table.matrix
@@ -221,9 +224,13 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     seen = Seen() if is_first else None
     known = estimator if seen is None else seen
     names = getattr(known, "feature_names_in_", None)
-    if isinstance(table, Columns):
+    if isinstance(table, Columns) and not is_pandas:
         _check_names(table, known, is_first=is_first)
-    elif isinstance(table, nw.DataFrame) and names is not None and table.columns == names.tolist():
+    elif (
+        isinstance(table, (Columns, nw.DataFrame))
+        and names is not None
+        and table.columns == names.tolist()
+    ):
         pass  # as scikit-learn's check would find
     elif is_first or is_frame or names is not None:
         is_own = is_frame or isinstance(table, SparseMatrix)
@@ -261,6 +268,31 @@ def read_frame(X: Any) -> Frame:
     if _is_dicts(X):
         return Columns(to_columns(X))
     return Columns(X) if _is_columns(X) else to_frame(X)
+
+
+def plain_columns(X: Any) -> Columns | None:
+    """Return a pandas frame of text and NumPy's numbers, booleans and objects as columns.
+
+    None for any other: narwhals can read it, but takes many times as long for small ones.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or type(X) is not pandas.DataFrame:
+        return None
+    if 0 in X.shape or not X.columns.is_unique:
+        return None
+    columns = {}
+    for name, dtype in zip(X.columns.tolist(), X.dtypes.tolist(), strict=True):
+        is_text = isinstance(dtype, pandas.StringDtype)
+        if not is_text and not _is_plain(dtype):
+            return None
+        columns[name] = cells = X[name].to_numpy()
+        if is_text and not any(isinstance(cell, str) for cell in cells):
+            columns[name] = np.full(len(cells), None)  # NaN would make it a column of numbers
+    return Columns(columns)
+
+
+def _is_plain(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind in "fiubO" and dtype.itemsize <= 8
 
 
 def _is_dicts(X: Any) -> bool:

@@ -458,7 +458,7 @@ def plain_column(y: Any, n_rows: int) -> NDArray[Any] | None:
 # ---------------------------------------------------------------------- checking labels
 def check_labels(y: Any) -> NDArray[Any]:
     """Return labels as an array by scikit-learn's rules: real numbers are not classes."""
-    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iub":
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "iubU":
         return y
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None")
