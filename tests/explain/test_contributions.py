@@ -159,7 +159,9 @@ def test_what_the_model_knows_itself_is_explained_like_other_features():
     model = learn_numbers()
     row = {"age": 30.0, "income": 3000.0, "car": "van", "owner": 1.0}
     why = explain_one(model, row)
-    assert list(why.row) == ["last y", "last 3 y", "last 20 y", *row]
+    own = ["last y", "last 3 y", "last 20 y"]
+    assert list(why.row)[:3] == own
+    assert {*why.row} == {*own, *row}  # a feature whose first value is missing may come later
     assert why.row["last y"] == make_target(make_frame())[-1]
     assert why.unknown == ()
     assert "Not known" not in str(why)
