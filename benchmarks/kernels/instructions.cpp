@@ -97,7 +97,7 @@ void start_bend_trial(MeasuredTree& tree, int node, int features) {
         bends.low.insert(bends.low.end(), {0.0, 0.5});
         bends.high.insert(bends.high.end(), {0.5, 1.0});
     }
-    tree.evidence.start_bend_trial(node, bends, 1.0, 1e300);
+    tree.evidence.start_bend_trial(node, bends, 1.0, 1e300, 0.0);
 }
 
 // One level deeper everywhere: the rows that a node needs for its grid, for its trials, then the split.

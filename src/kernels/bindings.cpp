@@ -147,6 +147,7 @@ void bind_states(nb::module_& m) {
         .def_ro("evidence", &BendTrial::evidence)
         .def_ro("born", &BendTrial::born)
         .def_ro("level", &BendTrial::level)
+        .def_ro("price", &BendTrial::price)
         .def_ro("next_at", &BendTrial::next_at)
         .def_ro("n_failed", &BendTrial::n_failed);
     nb::class_<TrialState>(m, "TrialState")
@@ -397,8 +398,8 @@ BendTrial bend_trial(const MeasuredTree& engine, int node) {
     return engine.evidence.bend_trials[checked_node(engine, node)];
 }
 
-void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles low, Doubles high, double memory,
-                      double level) {
+void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles low, Doubles high, double memory, double level,
+                      double price) {
     const Writing lock(engine);
     if (features.size() != low.size() || features.size() != high.size())
         throw nb::value_error("every bend must have two ends");
@@ -413,7 +414,7 @@ void start_bend_trial(MeasuredTree& engine, int node, Codes features, Doubles lo
         bends.low.push_back(low.data()[i]);
         bends.high.push_back(high.data()[i]);
     }
-    engine.evidence.start_bend_trial(checked_node(engine, node), bends, memory, level);
+    engine.evidence.start_bend_trial(checked_node(engine, node), bends, memory, level, price);
 }
 
 nb::object curvature_inverse(const MeasuredTree& engine, int model) {
@@ -633,7 +634,8 @@ void bind_measured(nb::module_& m) {
             },
             "node"_a)
         .def("bend_trial", &bend_trial, "node"_a)
-        .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "memory"_a, "level"_a)
+        .def("start_bend_trial", &start_bend_trial, "node"_a, "features"_a, "low"_a, "high"_a, "memory"_a, "level"_a,
+             "price"_a)
         .def("memory", &memory, "model"_a)
         .def(
             "drop_bend_trial",
@@ -679,11 +681,12 @@ void bind_measured(nb::module_& m) {
             "node"_a)
         .def(
             "bend_level",
-            [](Engine& e, int node, double level) {
+            [](Engine& e, int node, double level, double price) {
                 const Writing lock(e);
-                e.evidence.bend_trials[checked_node(e, node)].level = level;
+                BendTrial& trial = e.evidence.bend_trials[checked_node(e, node)];
+                trial.level = level, trial.price = price;
             },
-            "node"_a, "level"_a)
+            "node"_a, "level"_a, "price"_a)
         .def(
             "bend",
             [](Engine& e, int node) {

@@ -55,11 +55,12 @@ struct BendTrial {
     std::int32_t model = -1;             // -1: none
     double node_loss = 0.0, loss = 0.0;  // on the same rows
     double evidence = 0.0, born = 0.0;   // rows behind them, faded like them; rows of the node at the start
-    double level = 0.0;                  // gain from which it is due; set by Python
+    double level = 0.0, price = 0.0;     // gain from which it is due, and what each row adds to it; set by Python
     double next_at = 0.0;                // rows of the node from which the next may start; set by Python
     std::int32_t n_failed = 0;           // failed trials since the last change; set by Python
     bool is_free() const { return model < 0; }
     double gain() const { return node_loss - loss; }
+    bool is_due() const { return !is_free() && gain() >= level + price * evidence; }
 };
 
 // Fade and limit of the lead of a renewed model, as for Newton's preference in a blend.
@@ -553,7 +554,7 @@ public:
             if (trial.is_free() || trial.node_loss - trial.trial_loss < record.split_level) continue;
             if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
         }
-        if (!bend_trials[node].is_free() && bend_trials[node].gain() >= bend_trials[node].level) return true;
+        if (bend_trials[node].is_due()) return true;
         if (rates.first_rows == 0 || trials_rest(node)) return false;
         const Grid& grid = grids[node];
         return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
@@ -651,7 +652,7 @@ public:
     }
     // ---- bends
     // Starts a trial of the node's model with these bends and this memory.
-    void start_bend_trial(int node, const Bends& bends, double memory, double level) {
+    void start_bend_trial(int node, const Bends& bends, double memory, double level, double price) {
         Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model].without_sparse(),
                                     bends, tree_.models.rates.variance);
         model.blend.memory = memory;
@@ -659,6 +660,7 @@ public:
         drop_bend_trial(node);
         bend_trials[node].born = tree_.nodes[node].rows;
         bend_trials[node].level = level;
+        bend_trials[node].price = price;
         bend_trials[node].model = tree_.models.place(std::move(model));
     }
     void drop_bend_trial(int node) {

@@ -430,6 +430,8 @@ class BendTrial:
     born: float
     """Rows of the node at the start of the trial."""
     level: float
+    price: float
+    """What each row behind the losses adds to the level."""
     next_at: float
     n_failed: int
 
@@ -790,12 +792,13 @@ class MeasuredEngine(_ModelTreeEngine):
         high: NDArray[np.float64],
         memory: float,
         level: float,
+        price: float,
     ) -> None:
         """Start a trial of the node's model with these bends and this memory."""
     def drop_bend_trial(self, node: int) -> None:
         """Free the trial."""
-    def bend_level(self, node: int, level: float) -> None:
-        """Set the gain of the trial from which the node is due."""
+    def bend_level(self, node: int, level: float, price: float) -> None:
+        """Set the gain of the trial from which the node is due, and what each row adds to it."""
     def next_bend(self, node: int, rows: float, n_failed: int) -> None:
         """Set the rows of the node from which a trial may start, and how many have failed."""
     def bend(self, node: int) -> None:

@@ -92,8 +92,7 @@ class ModelTrials:
             return None
         before, after = self.bends(node), engine.bends(trial.model)
         added, removed = without(after, before), without(before, after)
-        required = self._level(before, after)
-        required += self.constants.split_price * self._n_fine(added) * trial.evidence
+        required = self._level(before, after) + self._price(added) * trial.evidence
         # Only then: behaviour must not depend on when the model was last loaded.
         own = engine.node(node)
         is_old = own.rows - trial.born >= self.constants.unbend_rows
@@ -113,24 +112,31 @@ class ModelTrials:
         """Return the model on trial, unless it clearly has not gained enough."""
         trial, own = self.engine.bend_trial(node), self.engine.node(node)
         is_young = own.rows - trial.born < self.constants.unbend_rows
-        is_behind = trial.node_loss - trial.trial_loss < trial.level
+        level = trial.level + trial.price * trial.evidence
+        is_behind = trial.node_loss - trial.trial_loss < level
         if trial.model < 0 or own.trials_rest or (is_young and is_behind):
             return None  # the usual case
         return self.candidate(node)
 
     def _level(self, before: list[BendInput], after: list[BendInput]) -> float:
-        """Return the gain with which another model is adopted at any time."""
+        """Return the gain with which another model is adopted at any time, without its price."""
         n_added = len(after) - len(before)
         if n_added >= 0:
             return self.required(max(1, n_added))  # another memory counts as one
         return self.constants.prune_share * self.required(-n_added)
+
+    def _price(self, added: list[BendInput]) -> float:
+        """Return what the pieces beyond the usual number must gain per row."""
+        return self.constants.split_price * self._n_fine(added)
 
     def set_level(self, node: int) -> None:
         """Tell the engine what the model on trial must gain."""
         engine = self.engine
         model = engine.bend_trial(node).model
         if model >= 0:
-            engine.bend_level(node, self._level(self.bends(node), engine.bends(model)))
+            before, after = self.bends(node), engine.bends(model)
+            price = self._price(without(after, before))
+            engine.bend_level(node, self._level(before, after), price)
 
     def take(self, node: int) -> None:
         """Adopt the model on trial; before the next trial the grid sees some rows with it.
@@ -215,9 +221,15 @@ class ModelTrials:
     def _start(self, node: int, wanted: Wanted) -> None:
         features = np.array([bend[0] for bend in wanted.bends], dtype=np.int32)
         ends = np.array([bend[1:] for bend in wanted.bends], dtype=np.float64).reshape(-1, 2)
-        level = self._level(self.bends(node), wanted.bends)
+        present = self.bends(node)
         self.engine.start_bend_trial(
-            node, features, ends[:, 0].copy(), ends[:, 1].copy(), wanted.memory, level
+            node,
+            features,
+            ends[:, 0].copy(),
+            ends[:, 1].copy(),
+            wanted.memory,
+            self._level(present, wanted.bends),
+            self._price(without(wanted.bends, present)),
         )
 
     # ------------------------------------------------------------------ what is tried
