@@ -29,6 +29,18 @@ def reload(model, path):
     return driftree.load(path)
 
 
+@pytest.mark.parametrize("make", [DynamicModelTreeClassifier.paper, FIMTDDClassifier])
+def test_categories_may_be_negative_numbers(make, tmp_path):
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.normal(size=6000), rng.integers(-3, 3, 6000)])
+    y = X[:, 1] == -2
+    model = make(categorical=[1])
+    for start in range(0, len(X), 100):
+        model.partial_fit(X[start : start + 100], y[start : start + 100], classes=[False, True])
+    again = reload(model, tmp_path / "model")
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+
+
 # ---------------------------------------------------------------------- one model per customer
 def small_model():
     model = DynamicModelTreeClassifier()

@@ -269,7 +269,7 @@ class Encoder:
         if codes is None:
             return code
         names = list(codes)
-        return names[int(code)] if code < len(names) else "any other level"
+        return names[int(code)] if 0 <= code < len(names) else "any other level"
 
     def condition(
         self, feature: int, threshold: float, *, equality: bool, missing_left: bool

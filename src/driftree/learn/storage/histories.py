@@ -438,7 +438,7 @@ def _check_samples(
     _need(sum(node["n_entrants"]) == len(entrant["gain"]), "have wrong entrants")
     _need(_is_in(entrant["feature"], 0, limits.n_features - 1), "name features that do not exist")
     for equality, threshold in zip(entrant["equality"], entrant["threshold"], strict=True):
-        is_value = threshold >= 0 if equality else not math.isnan(threshold)
+        is_value = math.isfinite(threshold) if equality else not math.isnan(threshold)
         _need(is_value, "have splits without a value")
 
 
