@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Set
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -140,9 +139,7 @@ def numbers_of(X: Any, names: Sequence[Hashable] | None) -> NDArray[np.float64] 
            [0., 1.]])
     """
     if names is not None:
-        pandas = sys.modules.get("pandas")
-        is_frame = pandas is not None and type(X) is pandas.DataFrame
-        if not is_frame or X.columns.tolist() != names:
+        if not nw.dependencies.is_pandas_dataframe(X) or X.columns.tolist() != names:
             return None
         X = X.to_numpy()
     is_plain = X.dtype.kind in "fiu" and X.dtype.itemsize <= 8 and X.size > 0
@@ -275,14 +272,12 @@ def plain_columns(X: Any) -> Columns | None:
 
     None for any other: narwhals can read it, but takes many times as long for small ones.
     """
-    pandas = sys.modules.get("pandas")
-    if pandas is None or type(X) is not pandas.DataFrame:
-        return None
-    if 0 in X.shape or not X.columns.is_unique:
+    is_frame = nw.dependencies.is_pandas_dataframe(X)
+    if not is_frame or 0 in X.shape or not X.columns.is_unique:
         return None
     columns = {}
     for name, dtype in zip(X.columns.tolist(), X.dtypes.tolist(), strict=True):
-        is_text = isinstance(dtype, pandas.StringDtype)
+        is_text = dtype.type is str  # in pandas only its StringDtype has this
         if not is_text and not _is_plain(dtype):
             return None
         columns[name] = cells = X[name].to_numpy()

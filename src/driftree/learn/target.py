@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers as numbers_abc
-import sys
 from collections.abc import Mapping, Set
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 from river.utils import dataframe
@@ -449,8 +449,7 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
 
 def plain_column(y: Any, n_rows: int) -> NDArray[Any] | None:
     """Return an array, or a pandas series as one, if it has so many values; otherwise None."""
-    pandas = sys.modules.get("pandas")
-    if pandas is not None and type(y) is pandas.Series:
+    if nw.dependencies.is_pandas_series(y):
         y = y.to_numpy()
     return y if type(y) is np.ndarray and y.shape == (n_rows,) else None
 
