@@ -22,9 +22,12 @@ def load(path):
 
 
 def text_of(notebook):
-    """Return what each cell prints: its text, not its pictures."""
+    """Return what each cell prints: its text, not its pictures, whose size depends on fonts."""
     return [
-        [output.get("text") or output["data"]["text/plain"] for output in cell.outputs]
+        [
+            re.sub(r"(<Figure size) \S+", r"\1", output.get("text") or output["data"]["text/plain"])
+            for output in cell.outputs
+        ]
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
