@@ -168,7 +168,7 @@ CORES = (2, 8, 32)
 # Kernels of which several threads have a part each; all else of a step, Python included, is serial.
 SHARED = {
     *("forward", "links", "Adagrad", "Newton", "opinions", "SGD", "gradients", "grid sums"),
-    *("slots", "proposals", "candidate sums", "buckets"),
+    *("slots", "proposals", "bends", "candidate sums", "buckets"),
 }
 
 
@@ -234,13 +234,12 @@ def time_blocks(
     return best.compare(len(files) == 1, longest)
 
 
-def learn_blocks(build: Callable[..., Any], blocks: list[Block], n_rounds: int) -> TreeResult:
-    """Do so with one tree."""
+def longest_share(build: Callable[..., Any], setting: str, blocks: list[Block]) -> float:
+    """Return the share of the longest task of a step in all its tasks."""
+    if setting == "paper":  # its tasks are the features of a node
+        return 1 / blocks[0][0].shape[1]
     tasks = plan_of(build, blocks)
-    longest = sum(max(own) for own in tasks) / sum(map(sum, tasks)) if tasks else 0.0
-    if build == DynamicModelTreeClassifier.paper:  # its tasks are the features of a node
-        longest = 1 / blocks[0][0].shape[1]
-    return time_blocks(build, blocks, n_rounds, longest)
+    return sum(max(own) for own in tasks) / sum(map(sum, tasks)) if tasks else 0.0
 
 
 def plan_of(build: Callable[..., Any], blocks: list[Block]) -> list[list[float]]:
@@ -280,8 +279,9 @@ def race_trees(n_rounds: int) -> None:
     profile, body = json.loads(profile_learning.FIGURES.read_text()), []
     for stream, draw_rows in profile_learning.STREAMS.items():
         blocks = list(draw_rows(5000 if "200" in stream else 20_000))
-        for setting, build in profile_learning.SETTINGS.items():
-            result = learn_blocks(build, blocks, n_rounds)
+        for setting, build in profile_learning.settings_of(stream).items():
+            longest = longest_share(build, setting, blocks)
+            result = time_blocks(build, blocks, n_rounds, longest)
             serial = serial_share(profile[f"{stream} {setting} batch"])
             shares = [max(1 / n, result.longest) if result.longest else 1.0 for n in CORES]
             figures = [f"{serial:.1%}", f"{result.longest:.0%}" if result.longest else "none"]

@@ -44,7 +44,7 @@ SETTINGS = {
     "paper": DynamicModelTreeClassifier.paper,
 }
 REGRESSORS = {"default": DynamicModelTreeRegressor, "paper": DynamicModelTreeRegressor.paper}
-NUMBERS = ("friedman",)
+NUMBERS = ("friedman",)  # streams of numbers, which regressors learn
 MODES = ("dict", "batch")
 
 
@@ -69,6 +69,11 @@ STREAMS = {
 }
 
 
+def settings_of(stream: str) -> dict[str, Any]:
+    """Return what builds a learner of the stream's target, by setting."""
+    return REGRESSORS if stream in NUMBERS else SETTINGS
+
+
 class Workload(NamedTuple):
     """A grown learner and the rows that are to be counted."""
 
@@ -85,7 +90,7 @@ def grow(stream: str, setting: str, modes: Sequence[str]) -> list[Workload]:
     X, y = np.concatenate(features), np.concatenate(labels)
     X = (X - X.min(axis=0)) / np.maximum(np.ptp(X, axis=0), 1e-9)
     n_grown = GROWN_ROWS // 4 if X.shape[1] > 100 else GROWN_ROWS
-    learner = (REGRESSORS if stream in NUMBERS else SETTINGS)[setting]()
+    learner = settings_of(stream)[setting]()
     for start in range(0, n_grown, 1000):
         learner.partial_fit(X[start : start + 1000], y[start : start + 1000])
     n_counted = 2 * BATCH_ROWS if X.shape[1] > 100 else 4 * BATCH_ROWS

@@ -177,7 +177,7 @@ struct Bench {
         const driftree::Given given = {stream.X.data(), features, {}, stream.y.data(), nullptr};
         tree.learn(given, kRows);
         step.chunk.fill(tree.f, *tree.table, given, kRows, 1, tree.shape.stride);
-        step.chunk.scale(tree.f, *tree.table, tree.shape.stride, Kind::kListsActive);
+        step.chunk.scale(tree.f, *tree.table, tree.shape.stride, Kind::kListsActive, 0, kRows);
         tree.models.make_places(n_models);
         for (int l = 0; l < n_models; l++) {
             driftree::Model copy = tree.models[tree.nodes[0].model];
@@ -225,9 +225,10 @@ struct GridBench {
     void add() {
         const auto& tree = bench.tree;
         const driftree::Lesson& lesson = bench.first();
-        grid.accumulate(tree.f, tree.shape, *tree.table, bench.step.chunk, lesson.visit, lesson.before.residual, scratch,
-                        sums);
-        grid.absorb(tree.f, tree.shape, sums, bench.stream.features, 0);
+        const driftree::Features all = {0, bench.stream.features};
+        grid.accumulate(tree.f, tree.shape, *tree.table, bench.step.chunk, lesson.visit, lesson.before.residual, all,
+                        scratch, sums);
+        grid.absorb(tree.f, tree.shape, sums, all, 0);
     }
     void find_slots() { bench.tree.f.slots(edges.data(), bins - 1, values.data(), kRows, slots.data()); }
 };
@@ -249,7 +250,8 @@ struct CandidateBench {
     explicit CandidateBench(Bench<driftree::PaperTree>& b)
         : bench(b), f(b.tree.f), shape(b.tree.shape), sums(kRows), residual(kRows * shape.outputs), all(shape.size()),
           left(all.size()), prefix((driftree::kMostBuckets + 2) * all.size()), left_norms(kRows), right_norms(kRows) {
-        const auto& [model, visit, before] = b.first();
+        const driftree::Visit& visit = b.first().visit;
+        const auto& before = b.first().before;
         const driftree::Chunk& chunk = b.step.chunk;
         const int m = b.stream.features, n = 3 * m;
         f.weigh(shape, chunk.rows(), visit, before.residual, before.loss, residual.data(), sums.data());
