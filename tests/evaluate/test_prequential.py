@@ -154,6 +154,17 @@ def test_every_way_of_holding_rows_gives_the_same_records():
         assert figures(prequential({"dmt": "dmt", "vfdt-mc": "vfdt-mc"}, batches)) == expected
 
 
+def test_rows_are_opened_as_a_stream():
+    """Dicts and labels, as River gives them: a data set, a list, a generator."""
+    given = list(datasets.Phishing())
+    expected = figures(prequential("dmt", open_stream(given, batch=1000)))
+    assert expected
+    assert figures(prequential("dmt", given)) == expected
+    assert figures(prequential("dmt", (row for row in given))) == expected
+    own = figures(prequential("dmt", datasets.Phishing()))  # knows its length: batches of 100
+    assert own == figures(prequential("dmt", open_stream(given, batch=100)))
+
+
 def test_columns_may_come_and_go():
     pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
     rng = np.random.default_rng(1)

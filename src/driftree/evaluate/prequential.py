@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from itertools import chain
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,9 @@ def prequential(
         place.
     stream : iterable of (X, y), tuple (X, y), or path
         Batches, such as `open_stream` and the generators in `driftree.streams` give. X is an array,
-        a data frame, or a dict of columns. Anything else that `open_stream` takes, such as a table
-        or a path, is opened by it, in batches of 0.1 % of the rows, at least 100.
+        a data frame, or a dict of columns. Anything else that `open_stream` takes, such as a table,
+        a path, or rows (dict, label) as in River's data sets, is opened by it, in batches of 0.1 %
+        of the rows, at least 100; of 1,000 rows if their number is unknown.
     delay : int, default=0
         Rows after which a label becomes known: row i is learnt as soon as row i + delay has been
         predicted. Labels that are still unknown at the end are not learnt.
@@ -161,7 +163,21 @@ def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
         opened = open_stream(stream, batch=batch, task=numbers, text=text)
         opened.batch_rows = max(SMALLEST_BATCH, opened.batch_rows)
         return opened
-    return stream  # type: ignore[no-any-return]
+    items = iter(stream)
+    first = next(items, None)
+    pairs = chain([] if first is None else [first], items) if items is stream else stream
+    if not _is_row(first):
+        return pairs
+    is_known = getattr(stream, "n_samples", None) is not None  # of River's data sets
+    opened = open_stream(pairs, batch=BATCH_SHARE if is_known else UNKNOWN_ROWS_BATCH, task=numbers)
+    opened.batch_rows = max(SMALLEST_BATCH, opened.batch_rows)
+    return opened
+
+
+def _is_row(item: Any) -> bool:
+    """Return whether it is a row, a dict and a label, rather than a batch."""
+    is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+    return is_pair and isinstance(item[0], Mapping) and np.ndim(item[1]) == 0
 
 
 def _resume(
