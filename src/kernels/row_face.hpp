@@ -138,7 +138,9 @@ public:
     }
     nb::list sparse_names() const {
         const Reading lock(engine_);
-        nb::list names(reader_.sparse.names);
+        const nb::list& own = reader_.sparse.names;
+        auto names = nb::steal<nb::list>(PyList_GetSlice(own.ptr(), 0, PyList_GET_SIZE(own.ptr())));
+        if (!names.is_valid()) nb::raise_python_error();
         while (static_cast<int>(nb::len(names)) < engine_.table->sparse.n()) names.append(nb::none());
         return names;
     }
@@ -215,12 +217,20 @@ private:
     bool read_sparse(nb::handle x, bool is_learning, RowSpace& space) {
         return reader_.read_sparse(x, is_learning, engine_.table->sparse, space.batch, space.fresh);
     }
+    // A single row has each name once.
+    static int n_different(const SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
+        constexpr std::size_t kOneRow = 2;  // its begin and its end
+        if (batch.begin.size() <= kOneRow) return static_cast<int>(fresh.size());
+        nb::set names;
+        for (const auto& one : fresh) names.add(one.name);
+        return static_cast<int>(nb::len(names));
+    }
     // Gives new features an id; returns false if there is no room. The same name may occur in several rows.
     bool add_names(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
         if (fresh.empty()) return true;
         if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
             SparseNames& known = reader_.sparse;
-            const int n_more = static_cast<int>(fresh.size());
+            const int n_more = n_different(batch, fresh);
             if (known.n() + n_more > engine_.most_sparse) return false;
             engine_.make_sparse(known.n_places_with(n_more));
             for (const auto& one : fresh) {

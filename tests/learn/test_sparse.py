@@ -15,7 +15,8 @@ from sklearn.pipeline import make_pipeline
 
 import driftree
 from driftree import DynamicModelTreeClassifier
-from driftree.learn.sparse import looks_sparse
+from driftree.learn import memory
+from driftree.learn.sparse import look_sparse
 
 N_WORDS = 400
 
@@ -95,10 +96,12 @@ def test_what_is_zero_missing_or_absent_is_the_same():
     assert model._tree.encoder.row_face.n_sparse == before
 
 
-def test_looks_sparse_needs_new_names_and_few_of_the_known():
-    assert looks_sparse(["a", "b"], {"c": 0})
-    assert not looks_sparse(["a", "b"], {"a": 0, "c": 1})
-    assert not looks_sparse(["a"], {"a": 0, "b": 1, "c": 2, "d": 3})
+def test_sparse_rows_have_new_names_and_few_of_those_before():
+    assert look_sparse([["a", "b"]], ["c"])
+    assert not look_sparse([["a", "b"]], ["a", "c"])
+    assert not look_sparse([["a"]], ["a", "b", "c", "d"])
+    assert look_sparse([["c"], ["a", "b"]], [])
+    assert not look_sparse([["a", "b"], ["a", "c"], ["b"]], [])
 
 
 @pytest.mark.parametrize("absent", ["none", 1, ""])
@@ -207,6 +210,79 @@ def test_matrices_frames_and_dicts_are_read_alike():
     np.testing.assert_array_equal([[row[0], row[1]] for row in rows], expected[:50])
 
 
+def test_a_list_of_dicts_is_learnt_like_its_rows():
+    X, y = messages(400)
+    many = DynamicModelTreeClassifier()
+    for i in range(0, 400, 50):
+        many.learn_many(X[i : i + 50], y[i : i + 50])
+    assert many._tree.parameters.absent == "zero"
+    assert not many._tree.encoder.sparse.is_wide
+    told = DynamicModelTreeClassifier(absent="zero")
+    for i in range(0, 400, 50):
+        told.learn_many(pd.DataFrame(X[i : i + 50]), y[i : i + 50])
+    one = [many.predict_proba_one(x)[1] for x in X[:50]]
+    np.testing.assert_array_equal(many.predict_proba_many(X[:50])[1], one)
+    np.testing.assert_array_equal(many.predict_proba(X[:50])[:, 1], one)
+    np.testing.assert_allclose(told.predict_proba_many(X[:50])[1], one)
+    assert (many.predict_many(X) == y).mean() > 0.8
+
+
+def test_a_list_of_dicts_is_never_made_a_table():
+    """Which would have as many cells as rows times names."""
+    n = 20_000
+    model = DynamicModelTreeClassifier()
+    model.learn_many([{f"w{i}": 1, f"v{i}": 2} for i in range(n)], [0, 1] * (n // 2))
+    assert model._tree.encoder.row_face.n_sparse == 2 * n
+    assert len(model.predict_many([{f"w{i}": 1} for i in range(n)])) == n
+
+
+def test_dicts_with_the_same_names_have_missing_values():
+    rows = [{"age": i, "income": i % 7} for i in range(50)] + [{"age": 1}]
+    model = DynamicModelTreeClassifier()
+    model.learn_many(rows, [0, 1, 0] * 17)
+    assert model._tree.parameters.absent == "missing"
+    named = DynamicModelTreeClassifier()
+    named.learn_many(pd.DataFrame(rows), [0, 1, 0] * 17)
+    np.testing.assert_array_equal(model.predict_proba(rows), named.predict_proba(rows))
+
+
+def test_sparse_columns_of_pandas_are_sparse_rows():
+    """As River's BagOfWords makes them of batches."""
+    X, y = messages(300)
+    matrix, names = to_matrix(X), [f"w{j}" for j in range(N_WORDS)]
+    frame = pd.DataFrame.sparse.from_spmatrix(matrix, columns=names)
+    model, told = DynamicModelTreeClassifier(), DynamicModelTreeClassifier(absent="zero")
+    for i in range(0, 300, 60):  # other columns in each batch
+        some = frame.iloc[i : i + 60]
+        some = some.loc[:, some.any().to_numpy()]
+        model.learn_many(some, y[i : i + 60])
+        told.learn_many(some.sparse.to_dense(), y[i : i + 60])
+    assert model._tree.parameters.absent == "zero"
+    assert isinstance(model.predict_many(frame), pd.Series)
+    np.testing.assert_array_equal(
+        model.predict_proba_many(frame)[1], [told.predict_proba_one(x)[1] for x in X]
+    )
+    fitted = DynamicModelTreeClassifier().fit(frame, y)
+    plain = DynamicModelTreeClassifier().fit(matrix, y)
+    np.testing.assert_array_equal(fitted.predict_proba(frame), plain.predict_proba(matrix))
+    few = frame.iloc[:, :5]
+    dense = DynamicModelTreeClassifier().fit(few.sparse.to_dense(), y)
+    assert dense._tree.parameters.absent == "missing"
+    expected = dense.predict_proba(few.sparse.to_dense())
+    np.testing.assert_array_equal(dense.predict_proba(few), expected)  # not stored is 0, too
+
+
+def test_names_stay_as_they_are_when_somebody_asks_for_them():
+    X, y = messages(200)
+    model = DynamicModelTreeClassifier(absent="zero")
+    for i in range(0, 200, 50):  # names that occur in several rows of a batch
+        model.learn_many(X[i : i + 50], y[i : i + 50])
+        names = model._tree.encoder.row_face.sparse_names()
+        assert len(set(names)) == len(names) == model._tree.encoder.row_face.n_sparse
+        assert None not in names
+        names.append("mine")
+
+
 def test_a_model_of_plain_rows_takes_a_sparse_matrix_as_plain():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 4)) * (rng.random((300, 4)) < 0.5)
@@ -235,10 +311,63 @@ def test_infinite_numbers_are_refused_and_change_nothing():
     with pytest.raises(TypeError, match="list"):
         model.learn_one({"w1": [1]}, 1)
     matrix = to_matrix(X)
-    matrix.data[3] = np.inf
-    with pytest.raises(ValueError, match="infinity"):
+    matrix.data[matrix.indptr[3]] = np.inf
+    name = f"x{matrix.indices[matrix.indptr[3]]}"
+    with pytest.raises(ValueError, match=f"infinity .*column '{name}', row 3;"):
         DynamicModelTreeClassifier().fit(matrix, y)
+    weights = np.arange(100) > 2
+    with pytest.raises(ValueError, match=f"infinity .*column '{name}', row 3;"):
+        DynamicModelTreeClassifier().fit(matrix, y, sample_weight=weights)
     assert model.predict_proba_one(X[0]) == before
+
+
+@pytest.mark.parametrize("forest", [False, True])
+def test_no_name_of_a_refused_row_stays(forest):
+    X, y = messages(60)
+    make = driftree.DynamicModelForestClassifier if forest else DynamicModelTreeClassifier
+    model = make(absent="zero")
+    model.learn_many(X, y)
+    names = model._tree.encoder.row_face.sparse_names
+    before = names()
+    new = [{"new": 1}, {"newer": 1}]
+    for refused in (
+        lambda: model.learn_one(new[0], [0]),
+        lambda: model.learn_one(new[0], [0], 0.5),
+        lambda: model.learn_one(new[0], math.nan),
+        lambda: model.learn_one(new[0], 0, -1.0),
+        lambda: model.learn_one(new[0] | {"odd": math.inf}, 0),
+        lambda: model.learn_many(new, [[0, 0], [1, 1]]),
+        lambda: model.learn_many(new, [0]),
+        lambda: model.learn_many([*new, {"w1": math.inf}], [0, 1, 0]),
+        lambda: model.learn_many(pd.DataFrame({"new": [1, 1]}), [0, math.nan]),
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            refused()
+        assert names() == before
+
+
+def test_labels_that_take_too_much_memory_leave_no_name(monkeypatch):
+    X, y = messages(60)
+    model = learnt(X, y)
+    before = model._tree.encoder.row_face.sparse_names()
+    monkeypatch.setattr(memory, "MOST_BYTES", 100_000)
+    with pytest.raises(ValueError, match="1,002 classes would take"):
+        model.learn_many([{f"new {i}": 1} for i in range(1000)], [f"id {i}" for i in range(1000)])
+    assert model._tree.encoder.row_face.sparse_names() == before
+
+
+def test_more_labels_leave_room_for_fewer_names(monkeypatch):
+    X, y = messages(300, n_labels=2)
+    model = learnt(X, y)
+    n_before = model._tree.encoder.row_face.n_sparse
+    monkeypatch.setattr(memory, "MOST_BYTES", 1_000_000)
+    model.learn_many(X[:50], [f"label {i}" for i in range(50)])
+    n_after = model._tree.encoder.row_face.n_sparse
+    assert n_after < n_before
+    assert 6 * 4 * (1 + 3 * 52) * n_after <= 1_000_000
+    model.learn_one({f"late {i}": 1 for i in range(200)}, 0)
+    assert 6 * 4 * (1 + 3 * 52) * model._tree.encoder.row_face.n_sparse <= 1_000_000
+    assert model.predict_one(X[0]) in model.classes_
 
 
 def test_rivers_and_scikit_learns_text_pipelines():
@@ -339,7 +468,7 @@ def test_a_row_of_more_names_than_there_may_be_is_learnt():
     for i in range(20):
         model.learn_one({f"w{j}": 1 for j in range(i, i + 15)}, i % 2)
     assert model._tree.encoder.row_face.n_sparse <= 10
-    matrix = scipy.sparse.random_array((50, 1000), density=0.5, rng=np.random.default_rng(1))
+    matrix = scipy.sparse.csr_array(np.random.default_rng(1).integers(0, 2, (50, 1000)))
     model = DynamicModelTreeClassifier(max_features=10).fit(matrix, [0, 1] * 25)
     assert model._tree.encoder.row_face.n_sparse == 10
 

@@ -322,6 +322,10 @@ ASTRAL = "\U0001f600" * 980  # 3,920 bytes of a request, 11,760 of a model file
 
 
 def names(i):
+    return words(i) if i > 0 else LearnBatch([{"a": 1.0}] * 20, ["up"] * 20)  # not sparse
+
+
+def words(i):
     return LearnBatch([{f"{i} {j} {ASTRAL}": 1.0 for j in range(80)}], ["up"])
 
 
@@ -335,7 +339,7 @@ def labels(i):
     return LearnBatch([{"a": 1.0}] * 80, marks)
 
 
-@pytest.mark.parametrize("brings", [names, levels, labels])
+@pytest.mark.parametrize("brings", [names, words, levels, labels])
 def test_no_client_can_make_a_model_that_cannot_be_saved(tmp_path, brings):
     path, learnt, refused = tmp_path / "model.dmt", [], None
     recovered = open_model(path, new=True)
@@ -346,7 +350,10 @@ def test_no_client_can_make_a_model_that_cannot_be_saved(tmp_path, brings):
         if (refused := task.answer.exception()) is not None:
             break
         learnt.append(task.batch)
-    assert (refused.status, "as text in a model file" in refused.words) == (422, True)
+    if brings is words:  # however many: rare ones give way
+        assert refused is None
+    else:
+        assert (refused.status, "as text in a model file" in refused.words) == (422, True)
     assert ask(make_app(recovered.writer), "GET", "/model/file").status == 200
     release(recovered)
     again = open_model(path)

@@ -14,7 +14,7 @@ import numpy as np
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn.storage import container, models
-from driftree.serve.requests import LearnBatch, to_columns
+from driftree.serve.requests import LearnBatch
 
 
 def draw_batches(n, seed=1, most_rows=20, *, are_numbers=False):
@@ -40,7 +40,7 @@ def learn_offline(batches, *, are_numbers=False):
     """Return a model that has learnt batches without any server."""
     model = DynamicModelTreeRegressor() if are_numbers else DynamicModelTreeClassifier()
     for batch in batches:
-        model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
+        model.learn_many(batch.rows, batch.labels, batch.weights)
     return model
 
 

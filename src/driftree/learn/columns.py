@@ -334,13 +334,17 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
 
 def check_finite(name: Hashable, numbers: NDArray[np.float64], rows: Rows) -> None:
     """Raise if a number is infinite."""
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        row = row_of(int(infinite.argmax()), rows)
-        raise ValueError(
-            f"Input contains infinity or a value too large: column {name!r}, row {row}; "
-            "use NaN or None for a missing value, or clip it"
-        )
+    is_infinite = np.isinf(numbers)
+    if is_infinite.any():
+        raise infinite(name, row_of(int(is_infinite.argmax()), rows))
+
+
+def infinite(name: Hashable, row: int) -> ValueError:
+    """Return the error of a value that is infinite."""
+    return ValueError(
+        f"Input contains infinity or a value too large: column {name!r}, row {row}; "
+        "use NaN or None for a missing value, or clip it"
+    )
 
 
 def to_numpy(data: Any) -> NDArray[np.float64]:

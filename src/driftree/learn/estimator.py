@@ -17,16 +17,16 @@ from sklearn.utils.validation import check_is_fitted
 from driftree.learn import growth
 from driftree.learn.columns import Batch, News
 from driftree.learn.parameters import count_threads
-from driftree.learn.sparse import looks_sparse
+from driftree.learn.sparse import look_sparse
 from driftree.learn.state import LearntState, undisturbed
-from driftree.learn.tables import SparseMatrix, check_rows, read_rows
+from driftree.learn.tables import DictRows, NamedTable, check_rows, read_rows
 from driftree.learn.target import Labels
 from driftree.learn.times import split_row
 from driftree.learn.weights import read_weights
 from driftree.learn.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -246,14 +246,7 @@ class StreamEstimator(LearntState):
         weights = read_weights(sample_weight, n_rows)
         if is_first and not len(weights.shares):
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        is_sparse = rows.is_wide or isinstance(rows.table, SparseMatrix)
-        tree = self._own_tree(afresh=afresh, is_sparse=is_sparse)
-        is_told = getattr(self, "absent", None) is not None
-        if rows.is_wide and tree is not self._tree and tree.encoder.sparse and not is_told:
-            tree.encoder.sparse.is_wide = True
-        batch = tree.encoder.read(
-            rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
-        )
+        tree = self._tree_for(rows, afresh=afresh)
         answers = tree.target.read(
             y,
             n_rows,
@@ -261,6 +254,10 @@ class StreamEstimator(LearntState):
             expected=expected,
             rows=weights.rows,
             are_all=afresh,
+        )
+        _expect(tree, answers)
+        batch = tree.encoder.read(
+            rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
         )
         if not len(weights.shares):
             return None
@@ -275,24 +272,51 @@ class StreamEstimator(LearntState):
             return None
         if hasattr(x, "items"):  # raises if it is not a dict
             x = split_row(x, tree.encoder.names)
-        if self._may_be_sparse(tree) and looks_sparse(x, tree.encoder.given_names):
-            labels = tree.target.label_list  # everything that is kept of the few rows so far
-            tree = self._own_tree(afresh=True, is_sparse=True)
-            with tree.engine.writing():
-                growth.commit(tree, News(), labels)
-        batch = tree.encoder.read_dict(x, learning=True)
+        if self._look_sparse([x], tree):
+            tree = self._sparse_tree(tree)
         answers = tree.target.read([y], 1)
+        _expect(tree, answers)
+        batch = tree.encoder.read_dict(x, learning=True)
         return Intake.of(tree, batch, answers, weights)
 
-    def _may_be_sparse(self, tree: LearningTree) -> bool:
-        """Return whether the first dicts may still show that absent features are 0."""
-        return (
-            getattr(self, "_takes_sparse", False)
-            and getattr(self, "absent", None) is None
-            and tree.encoder.sparse is None
-            and tree.engine.n_rows < FIRST_ROWS
-            and "n_features_in_" not in self.__dict__
-        )
+    def _tree_for(self, rows: NamedTable, *, afresh: bool) -> LearningTree:
+        """Return the tree that is to learn a table: the present one, or a new one."""
+        tree = None if afresh else self._manned_tree
+        if isinstance(rows.table, DictRows) and self._look_sparse(rows.table.rows, tree):
+            return self._sparse_tree(tree)
+        if tree is not None:
+            return tree
+        if isinstance(rows.table, DictRows):
+            rows = NamedTable.of(rows.table.to_columns())
+        tree = self._own_tree(afresh=afresh, is_sparse=rows.is_wide or rows.is_sparse)
+        if rows.is_wide and tree.encoder.sparse and getattr(self, "absent", None) is None:
+            tree.encoder.sparse.is_wide = True
+        return tree
+
+    def _look_sparse(
+        self, rows: Sequence[Mapping[Hashable, Any]], tree: LearningTree | None
+    ) -> bool:
+        """Return whether the first dicts of a model show that absent features are 0."""
+        if (
+            not getattr(self, "_takes_sparse", False)
+            or getattr(self, "absent", None) is not None
+            or "n_features_in_" in self.__dict__
+        ):
+            return False
+        if tree is None:
+            return look_sparse(rows[:FIRST_ROWS], ())
+        n_left = FIRST_ROWS - tree.engine.n_rows
+        if n_left <= 0 or tree.encoder.sparse is not None:
+            return False
+        return look_sparse(rows[:n_left], tree.encoder.given_names)
+
+    def _sparse_tree(self, before: LearningTree | None) -> LearningTree:
+        """Return a new tree of sparse features, with the labels that are known so far."""
+        tree = self._own_tree(afresh=True, is_sparse=True)
+        if before is not None:
+            with tree.engine.writing():
+                growth.commit(tree, News(), before.target.label_list)
+        return tree
 
     def _own_tree(self, *, afresh: bool = False, is_sparse: bool = False) -> LearningTree:
         """Return the tree, or a new one, which `_learn` stores once nothing can fail."""
@@ -435,6 +459,17 @@ class StreamEstimator(LearntState):
         batch = self._encoded(X)
         assert self._tree is not None
         return self._tree.engine.leaves(*batch.rows)
+
+
+def _expect(tree: LearningTree, answers: Answers) -> None:
+    """Prepare for new labels; raise if they take too much memory.
+
+    Names of sparse features are registered as they are read. So this, and all else that may fail,
+    comes before that.
+    """
+    if tree.encoder.sparse is not None:
+        growth.check(tree, News(), answers.new)
+        tree.encoder.sparse.expect(len(answers.new))
 
 
 def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -> bool:

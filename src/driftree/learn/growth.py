@@ -38,14 +38,19 @@ class GrowingTree(Protocol):
         """Prepare for new labels."""
 
 
+def check(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> None:
+    """Raise if what is new in a batch would take too much memory."""
+    if labels or news.brings_columns:
+        check_budget(tree, _size_with(tree.encoder, news, labels))
+
+
 def commit(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> None:
     """Register what is new in a batch; raise before that if it would take too much memory.
 
     All of it is registered or, if this is interrupted, nothing.
     """
     encoder = tree.encoder
-    if labels or news.brings_columns:
-        check_budget(tree, _size_with(encoder, news, labels))
+    check(tree, news, labels)
     if labels:
         tree.expect_classes([*encoder.known.labels, *labels])
     known = encoder.known.with_labels(labels)

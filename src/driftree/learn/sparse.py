@@ -11,17 +11,19 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 
+from driftree.learn import memory
 from driftree.learn._kernels import SparseRows
-from driftree.learn.columns import Batch, News, check_finite, to_numbers, to_numpy
-from driftree.learn.tables import Columns, SparseMatrix, holds_numbers
+from driftree.learn.columns import Batch, News, infinite, to_numbers, to_numpy
+from driftree.learn.tables import Columns, DictRows, SparseMatrix, holds_numbers, is_sparse
 from driftree.learn.times import TIME_TYPES, split_row
-from driftree.learn.validation import is_missing
+from driftree.learn.validation import is_missing, row_of
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 
 MAX_NAME = 1000  # characters of a feature's name, as in the kernels
+CELL_COPIES = 6  # models of a leaf that know most names, with what their tables have in reserve
 
 
 class SparseFeatures:
@@ -63,14 +66,29 @@ class SparseFeatures:
         self.max_features = max_features
         self.is_wide = False
         """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
-        engine.most_sparse = max_features
+        self.expect()
         self._plan_look()
 
     # ------------------------------------------------------------------ rows
+    def expect(self, n_new: int = 0) -> None:
+        """Allow as many names as there is memory for, with so many new labels.
+
+        A name takes three numbers per label in each model that knows it.
+        """
+        n_outputs = self.engine.n_classes + n_new if n_new else self.engine.n_outputs
+        n_bytes = CELL_COPIES * 4 * (1 + 3 * n_outputs)
+        self.engine.most_sparse = max(1, min(self.max_features, memory.MOST_BYTES // n_bytes))
+
     def read(
         self, X: Table, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
     ) -> Batch:
         """Read a table of any kind."""
+        if isinstance(X, DictRows) and not self.is_wide:
+            given = X.rows if rows is None else [X.rows[i] for i in rows]
+            return self.read_dicts(given, learning=learning, rows=rows)
+        if isinstance(X, nw.DataFrame) and is_sparse(X) and not self.is_wide:
+            names = list(X.columns) if names is None else names
+            X = SparseMatrix.of(X.to_native().sparse.to_coo())
         numbers = numbers_of(X)
         if numbers is not None:
             if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
@@ -87,7 +105,9 @@ class SparseFeatures:
     ) -> Batch:
         """Read rows as dicts; a text is a feature of its own for each level."""
         given = list(dicts)
-        found = self.row_face.read_dicts(given, learning=learning)
+        found = None
+        if not (learning and self._is_over):
+            found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
             plain = [check_row(row, i, rows) for i, row in enumerate(given)]
             if learning:
@@ -109,8 +129,13 @@ class SparseFeatures:
         self, X: SparseMatrix, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
     ) -> SparseRows:
         matrix = X.matrix if rows is None else X.matrix[rows]
-        if not np.isfinite(matrix.data).all():
-            check_finite("X", matrix.data, None)
+        is_infinite = np.isinf(matrix.data)
+        if is_infinite.any():
+            entry = int(is_infinite.argmax())
+            row = int(np.searchsorted(matrix.indptr, entry, side="right")) - 1
+            column = int(matrix.indices[entry])
+            name = f"x{column}" if names is None else names[column]
+            raise infinite(name, row_of(row, rows))
         if X.is_dense:  # all columns in all rows
             n, m = matrix.shape
             columns, counts = np.arange(m), np.full(m, n)
@@ -120,7 +145,9 @@ class SparseFeatures:
                 matrix.indices, return_inverse=True, return_counts=True
             )
         given = [f"x{c}" if names is None else names[c] for c in columns.tolist()]
-        ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
+        ids = None
+        if not (learning and self._is_over):
+            ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
         if ids is None:
             self.admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
             ids = self.row_face.sparse_ids(given, learning=False, centred=False)
@@ -137,6 +164,10 @@ class SparseFeatures:
         return len(self.engine.sparse_weights(node)[0])
 
     # ------------------------------------------------------------------ names
+    @property
+    def _is_over(self) -> bool:
+        return self.row_face.n_sparse > self.engine.most_sparse
+
     def admit(self, names: Mapping[Hashable, int], *, centred: bool = False) -> None:
         """Register names; if there are too many, evict the rarest.
 
@@ -144,21 +175,21 @@ class SparseFeatures:
         are then halved, so that names that were frequent only long ago are evicted in the end. If
         there are more new names than allowed, the most frequent are registered.
         """
-        face, engine = self.row_face, self.engine
+        face, engine, most = self.row_face, self.engine, self.engine.most_sparse
         known = face.sparse_ids(list(names), learning=False, centred=False) or []
         places = dict(zip(names, known, strict=True))
         fresh = [name for name, _ in Counter(names).most_common() if places[name] < 0]
-        n_over = face.n_sparse + len(fresh) - self.max_features
+        n_over = face.n_sparse + len(fresh) - most
         if n_over > 0:
             is_free = np.asarray(engine.sparse_feature < 0)
             is_free &= np.array([name is not None for name in face.sparse_names()], dtype=bool)
             is_free[[place for place in places.values() if place >= 0]] = False
             free = np.flatnonzero(is_free)
             rarest = free[np.argsort(engine.sparse_weight[free], kind="stable")]
-            wanted = max(n_over, self.max_features // 8)
+            wanted = max(n_over, most // 8)
             face.give_up(rarest[:wanted].astype(np.int32))
             engine.fade_sparse(0.5)
-        room = self.max_features - face.n_sparse
+        room = most - face.n_sparse
         face.sparse_ids(fresh[: max(0, room)], learning=True, centred=centred)
 
     # ------------------------------------------------------------------ columns
@@ -270,18 +301,22 @@ def _checked_name(name: Any) -> Any:
     return name
 
 
-def looks_sparse(row: Iterable[Hashable], known: Collection[Hashable]) -> bool:
-    """Return whether a row holds new features and lacks more than half of the known ones.
+def look_sparse(rows: Iterable[Iterable[Hashable]], known: Iterable[Hashable]) -> bool:
+    """Return whether a row holds new features and lacks more than half of those known before it.
 
     Examples
     --------
-    >>> looks_sparse(["call", "now"], {"ok": 0, "lar": 1, "joking": 2})
+    >>> look_sparse([["ok", "lar", "joking"], ["call", "now"]], [])
     True
-    >>> looks_sparse(["age", "car"], {"age": 0, "income": 1})
+    >>> look_sparse([["age", "income"], ["age", "car"]], [])
     False
     """
-    if not isinstance(row, Iterable):
-        return False  # it will raise an error
-    names = list(row)
-    held = sum(name in known for name in names)
-    return held < len(names) and 2 * held < len(known)
+    names = set(known)
+    for row in rows:
+        if not isinstance(row, Iterable):
+            return False  # it will raise an error
+        held = sum(name in names for name in row)
+        if held < sum(1 for _ in row) and 2 * held < len(names):
+            return True
+        names.update(row)
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
@@ -65,6 +66,39 @@ class Columns:
         return self.shape[0]
 
 
+class DictRows(Columns):
+    """A list of dicts, one per row; columns are made when they are asked for.
+
+    Examples
+    --------
+    >>> rows = DictRows([{"age": 31}, {"age": 47, "car": "van"}])
+    >>> rows.shape, rows.arrays["age"]
+    ((2, 2), array([31., 47.]))
+    """
+
+    def __init__(self, rows: Sequence[Mapping[Hashable, Any]]) -> None:
+        for i, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise TypeError(
+                    f"row 0 is a dict, but row {i} is {shown(row)}: give one dict per row"
+                )
+        self.rows = rows
+        self.columns = list(dict.fromkeys(name for row in rows for name in row))
+        self.shape = (len(rows), len(self.columns))
+
+    @cached_property
+    def arrays(self) -> dict[Hashable, NDArray[Any]]:  # type: ignore[override]
+        """The columns: float64, or cells unchanged if not all are numbers.
+
+        A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
+        """
+        return {name: _to_column([row.get(name) for row in self.rows]) for name in self.columns}
+
+    def to_columns(self) -> Columns:
+        """Make a table of it."""
+        return Columns(self.arrays)
+
+
 class SparseMatrix:
     """A SciPy matrix in CSR format: values that are not stored are 0.
 
@@ -105,6 +139,24 @@ class SparseMatrix:
 
 Frame = nw.DataFrame[Any] | Columns
 Table = NDArray[Any] | Frame | SparseMatrix
+
+
+def is_sparse(table: Table) -> bool:
+    """Return whether a table stores only what is not 0: a matrix, or pandas' sparse columns.
+
+    Examples
+    --------
+    >>> is_sparse(SparseMatrix.of(np.eye(2))), is_sparse(np.eye(2))
+    (True, False)
+    """
+    if not isinstance(table, nw.DataFrame):
+        return isinstance(table, SparseMatrix)
+    native = table.to_native()
+    if not nw.dependencies.is_pandas_dataframe(native):
+        return False
+    # A column of bool has False, which equals 0
+    return all(getattr(dtype, "fill_value", None) == 0 for dtype in native.dtypes.tolist())
+
 
 WIDE = 512  # columns up to which all are learnt jointly: benchmarks/wide.py
 
@@ -166,20 +218,25 @@ class NamedTable(NamedTuple):
     """A table by scikit-learn's rules."""
 
     table: Table
-    names: list[Hashable] | None
+    names: list[Hashable] | None = None
     """The columns' names, if not those of the table."""
-    seen: Seen | None
+    seen: Seen | None = None
     """Attributes from the first table."""
-    is_wide: bool
-    """Whether it has more numeric columns than are learnt jointly."""
+    is_sparse: bool = False
+    """Whether it stores only what is not 0."""
+    is_wide: bool = False
+    """Whether it has more numeric columns than are learnt jointly; sparse ones never have."""
 
     @classmethod
     def of(
         cls, table: Table, names: list[Hashable] | None = None, seen: Seen | None = None
     ) -> NamedTable:
-        """Check the width of a table; a sparse matrix is never wide."""
-        is_many = not isinstance(table, SparseMatrix) and table.shape[1] > WIDE
-        return cls(table, names, seen, is_many and holds_numbers(table))
+        """Find out what kind of table it is; of dicts, this can wait."""
+        if isinstance(table, DictRows):
+            return cls(table, names, seen)
+        stores_some = is_sparse(table)
+        is_wide = not stores_some and table.shape[1] > WIDE and holds_numbers(table)
+        return cls(table, names, seen, stores_some, is_wide)
 
 
 def read_rows(X: Any) -> NamedTable:
@@ -196,7 +253,10 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     """
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
     if not is_plain and _is_dicts(X):
-        X = _with_all(to_columns(X), getattr(estimator, "feature_names_in_", ()))
+        rows = DictRows(X)
+        if not is_first and not hasattr(estimator, "n_features_in_"):
+            return NamedTable(rows)
+        X = _with_all(rows.arrays, getattr(estimator, "feature_names_in_", ()))
     table: Table | None = X if is_plain else plain_columns(X)
     is_pandas = isinstance(table, Columns)
     is_frame = is_pandas or (
@@ -263,7 +323,7 @@ def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
 def read_frame(X: Any) -> Frame:
     """Return a data frame as a narwhals frame, a dict of columns or a list of rows as `Columns`."""
     if _is_dicts(X):
-        return Columns(to_columns(X))
+        return DictRows(X)
     return Columns(X) if _is_columns(X) else to_frame(X)
 
 
@@ -293,23 +353,6 @@ def _is_plain(dtype: Any) -> bool:
 def _is_dicts(X: Any) -> bool:
     """Return whether rows are given as a list of dicts."""
     return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], Mapping)
-
-
-def to_columns(rows: Sequence[Mapping[Any, Any]]) -> dict[Any, NDArray[Any]]:
-    """Convert rows to columns: float64, or cells unchanged if not all are numbers.
-
-    A name that a row lacks is a missing value: NaN among numbers, None elsewhere.
-
-    Examples
-    --------
-    >>> to_columns([{"age": 31, "car": "van"}, {"age": 40.5}])
-    {'age': array([31. , 40.5]), 'car': array(['van', None], dtype=object)}
-    """
-    for i, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise TypeError(f"row 0 is a dict, but row {i} is {shown(row)}: give one dict per row")
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: _to_column([row.get(name) for row in rows]) for name in names}
 
 
 def _to_column(cells: list[Any]) -> NDArray[Any]:

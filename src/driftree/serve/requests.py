@@ -11,7 +11,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from driftree.learn.times import split_texts, whole_names
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
     from fastapi import Request
-    from numpy.typing import NDArray
 
 Model = TypeVar("Model", bound=BaseModel)
 MAX_KEY = 64  # characters of an idempotency key
@@ -348,26 +346,6 @@ def check_key(key: str | None) -> None:
             400,
             f"Idempotency-Key must be 1 to {MAX_KEY} printable ASCII characters, e.g. a UUID",
         )
-
-
-def to_columns(rows: list[dict[str, Any]]) -> dict[Hashable, NDArray[Any]]:
-    """Return rows as columns, by names in the order in which they appear; None is missing.
-
-    Examples
-    --------
-    >>> to_columns([{"age": 31, "car": "van"}, {"age": 2.5}])
-    {'age': array([31. ,  2.5]), 'car': array(['van', None], dtype=object)}
-    """
-    columns: dict[Hashable, NDArray[Any]] = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
-        cells = [row.get(name) for row in rows]
-        is_number = set(map(type, cells)) <= {int, float}
-        columns[name] = (
-            np.array(cells, dtype=np.float64)
-            if is_number
-            else np.fromiter(cells, dtype=object, count=len(cells))
-        )
-    return columns
 
 
 # ---------------------------------------------------------------------- a batch to learn

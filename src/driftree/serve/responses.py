@@ -16,7 +16,7 @@ from driftree.explain.forest import ForestExplanation
 from driftree.explain.text import export_text
 from driftree.explain.tree_data import finite
 from driftree.forests import DynamicModelForest
-from driftree.serve.requests import Cell, Label, Refusal, to_columns
+from driftree.serve.requests import Cell, Label, Refusal
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def predict(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _labels(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return labels and probabilities."""
-    shares = model.predict_proba_many(to_columns(rows))
+    shares = model.predict_proba_many(rows)
     if not shares:
         raise Refusal(409, NOTHING_LEARNT)
     classes = list(shares)
@@ -244,7 +244,7 @@ def _numbers(model: Any, rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return predicted numbers."""
     if model._tree is None:
         raise Refusal(409, NO_NUMBERS_LEARNT)
-    return {"predictions": model.predict_many(to_columns(rows)).tolist()}
+    return {"predictions": model.predict_many(rows).tolist()}
 
 
 def explain(model: Any, row: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from sklearn.base import is_regressor
 
 from driftree.learn.storage import ModelFileError, container, models
 from driftree.serve.journal import MAX_GROUP
-from driftree.serve.requests import Limits, Refusal, busy, to_columns
+from driftree.serve.requests import Limits, Refusal, busy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -279,7 +279,7 @@ class Writer:
         with self._changing:
             before = _mark(self.model)
             try:
-                self.model.learn_many(to_columns(batch.rows), batch.labels, batch.weights)
+                self.model.learn_many(batch.rows, batch.labels, batch.weights)
             except (TypeError, ValueError) as error:
                 if _mark(self.model) != before:  # a bug of ours, not a refusal
                     raise RuntimeError("the model changed while it refused a batch") from error

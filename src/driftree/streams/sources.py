@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
-from driftree.learn.tables import Columns, from_sequence, to_columns, to_frame
+from driftree.learn.tables import Columns, DictRows, from_sequence, to_frame
 from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
 from driftree.streams.csv_columns import INDEX
@@ -463,7 +463,7 @@ class PairSource(Source):
         for pairs in gather(rows, block_rows):
             features, labels = zip(*pairs, strict=True)
             y = to_label_array(list(labels))
-            yield to_columns(list(features)), y.astype(np.float64) if self.is_regression else y
+            yield DictRows(features).arrays, y.astype(np.float64) if self.is_regression else y
 
     def _as_block(self, X: Any, y: Any) -> Block:
         if isinstance(X, Mapping):
