@@ -71,6 +71,14 @@ def test_a_model_starts_again_when_its_first_dicts_turn_out_to_be_sparse():
     assert p == pytest.approx(q, abs=1e-9)
 
 
+def test_the_first_words_are_no_reason_for_a_warning(recwarn):
+    model = DynamicModelTreeClassifier()
+    for x, label in zip(*messages(20), strict=True):
+        model.predict_one(x)
+        model.learn_one(x, label)
+    assert not recwarn.list
+
+
 def test_labels_of_the_rows_before_stay_known():
     model = DynamicModelTreeClassifier()
     model.learn_one({"a": 1, "b": 1}, "rare")

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from driftree.learn.validation import Rows
     from driftree.learn.vocabulary import Vocabulary
 
+FIRST_ROWS = 10  # dicts that may show that rows are sparse
+
 
 class Encoder:
     """Features and levels that a model has seen.
@@ -170,6 +172,8 @@ class Encoder:
     def _check_known(self, names: Sequence[Hashable]) -> None:
         """Warn, once, about rows without any known feature."""
         if not names or not self.given_names or self._has_warned:
+            return
+        if self.engine.n_rows < FIRST_ROWS:  # they may turn out to be sparse
             return
         known = {*self.names, *whole_names(self.names)}
         if known.isdisjoint(names):

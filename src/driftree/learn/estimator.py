@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn import growth
 from driftree.learn.columns import Batch, News
+from driftree.learn.encoding import FIRST_ROWS
 from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import look_sparse
 from driftree.learn.state import LearntState, undisturbed
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 SEEN = ("n_features_in_", "feature_names_in_")
 FEW = 5  # names that are listed
-FIRST_ROWS = 10
-"""First dicts that may show that rows are sparse."""
 
 
 class Intake(NamedTuple):
