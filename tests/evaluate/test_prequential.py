@@ -165,6 +165,24 @@ def test_rows_are_opened_as_a_stream():
     assert own == figures(prequential("dmt", open_stream(given, batch=100)))
 
 
+def test_sparse_rows_stay_dicts():
+    """Words that a row lacks are 0, as for `learn_one`, and not missing in a table of all."""
+    rng = np.random.default_rng(1)
+    words = rng.integers(0, 1000, (400, 6))
+    rows = [{f"w{word}": 1 for word in row} for row in words.tolist()]
+    labels = (words.sum(axis=1) > 3000).astype(int).tolist()
+    stream = open_stream(list(zip(rows, labels, strict=True)), batch=100)
+    model, again = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    line = linear_model.LogisticRegression()
+    records = list(prequential({"dmt": model, "line": line}, stream))
+    assert [record.learner for record in records] == ["dmt", "line"] * 3
+    for i in range(0, 400, 100):
+        again.learn_many(rows[i : i + 100], labels[i : i + 100])
+    assert model._tree.parameters.absent == "zero"
+    assert model.predict_proba_one(rows[0]) == again.predict_proba_one(rows[0])
+    assert stream.feature_names == list(dict.fromkeys(name for row in rows for name in row))
+
+
 def test_columns_may_come_and_go():
     pandas, polars = map(pytest.importorskip, ("pandas", "polars"))
     rng = np.random.default_rng(1)

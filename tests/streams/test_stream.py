@@ -220,11 +220,20 @@ def test_endless_generators():
 
 
 def test_features_of_rows_may_come_and_go():
-    rows = [({"a": 1}, "x"), ({"b": "t"}, "y"), ({"a": 2.5, "c": True}, "x"), ({"c": False}, "x")]
+    first = {"a": 1, "b": "t"}
+    rows = [(first, "x"), ({"b": "u"}, "y"), ({"a": 2.5, "c": True}, "x"), ({"c": False}, "x")]
     (X, y), (X_last, _) = open_stream(rows, batch=3)
     np.testing.assert_array_equal(X["a"], [1, np.nan, 2.5])
-    assert (X["b"].tolist(), X["c"].tolist()) == ([None, "t", None], [None, None, True])
+    assert (X["b"].tolist(), X["c"].tolist()) == (["t", "u", None], [None, None, True])
     assert (y.tolist(), list(X_last)) == (["x", "y", "x"], ["c"])
+
+
+def test_rows_that_hardly_share_a_feature_stay_dicts():
+    rows = [({"call": 1, "now": 2}, "x"), ({"ok": 1}, "y"), ({"see": 1, "ok": 1}, "x")]
+    stream = open_stream(rows, batch=2)
+    (X, y), (X_last, _) = stream
+    assert (X, y.tolist()) == ([{"call": 1, "now": 2}, {"ok": 1}], ["x", "y"])
+    assert (X_last, stream.feature_names) == ([{"see": 1, "ok": 1}], ["call", "now", "ok", "see"])
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class Grader(ABC):
         """Return the predictions of a learner's scikit-learn methods."""
 
     @abstractmethod
-    def ask_many(self, model: Any, columns: Mapping[Hashable, Any]) -> Any:
+    def ask_many(self, model: Any, rows: Any) -> Any:
         """Return the predictions of River's methods for many rows."""
 
     @abstractmethod
@@ -149,9 +149,10 @@ class LabelGrader(Grader):
         """Return probabilities, or labels from a learner that has none."""
         return model.predict_proba(X) if hasattr(model, "predict_proba") else model.predict(X)
 
-    def ask_many(self, model: Any, columns: Mapping[Hashable, Any]) -> Any:
-        """Return probabilities, a column for each label."""
-        return np.column_stack(list(model.predict_proba_many(columns).values()))
+    def ask_many(self, model: Any, rows: Any) -> Any:
+        """Return probabilities, a column for each label; None if nothing was learnt yet."""
+        columns = model.predict_proba_many(rows)
+        return np.column_stack(list(columns.values())) if columns else None
 
     def asker(self, model: Any) -> Any:
         """Return `predict_proba_one`; for a model with a threshold, also the threshold."""
@@ -268,9 +269,9 @@ class NumberGrader(Grader):
         """Return predictions."""
         return model.predict(X)
 
-    def ask_many(self, model: Any, columns: Mapping[Hashable, Any]) -> Any:
+    def ask_many(self, model: Any, rows: Any) -> Any:
         """Return predictions."""
-        return model.predict_many(columns)
+        return model.predict_many(rows)
 
     def asker(self, model: Any) -> Any:
         """Return `predict_one`."""
@@ -384,10 +385,14 @@ class BatchFace(Face):
         if self.names is None:
             self.names = rows.names
 
-    def _other_columns(self, rows: Rows) -> Mapping[Hashable, Any] | None:
-        """Return the columns if they differ from the first batch's, and the model allows it."""
+    def _named_rows(self, rows: Rows) -> Any:
+        """Return columns or dicts to be matched by name; None if columns are those of before."""
         is_array = isinstance(rows.X, np.ndarray)  # whose columns have no names
-        if is_array or rows.names == self.names or not hasattr(self.model, "learn_many"):
+        if is_array or not hasattr(self.model, "learn_many"):
+            return None
+        if isinstance(rows.X, list):
+            return rows.X
+        if rows.names == self.names:
             return None
         if isinstance(rows.X, Mapping):
             return rows.X
@@ -395,9 +400,9 @@ class BatchFace(Face):
 
     def predict(self, rows: Rows) -> Any:
         """Ask for all rows; None if the learner has not learnt anything."""
-        columns = self._other_columns(rows)
-        if columns is not None:
-            return self.grader.ask_many(self.model, columns)
+        named = self._named_rows(rows)
+        if named is not None:
+            return self.grader.ask_many(self.model, named)
         try:
             return self.grader.ask(self.model, rows.X)
         except NotFittedError:
@@ -409,9 +414,9 @@ class BatchFace(Face):
 
     def learn(self, rows: Rows) -> None:
         """Learn all rows."""
-        columns = self._other_columns(rows)
-        if columns is not None:
-            self.model.learn_many(columns, rows.y)
+        named = self._named_rows(rows)
+        if named is not None:
+            self.model.learn_many(named, rows.y)
         else:
             self.model.partial_fit(rows.X, rows.y, **self.grader.sample)
 

@@ -285,10 +285,11 @@ class StreamEstimator(LearntState):
             return self._sparse_tree(tree)
         if tree is not None:
             return tree
-        if isinstance(rows.table, DictRows):
+        is_told = getattr(self, "absent", None) is not None
+        if isinstance(rows.table, DictRows) and not is_told:
             rows = NamedTable.of(rows.table.to_columns())
         tree = self._own_tree(afresh=afresh, is_sparse=rows.is_wide or rows.is_sparse)
-        if rows.is_wide and tree.encoder.sparse and getattr(self, "absent", None) is None:
+        if rows.is_wide and tree.encoder.sparse and not is_told:
             tree.encoder.sparse.is_wide = True
         return tree
 

@@ -1,8 +1,8 @@
 """Rows of a stream in any form, and blocks of them, sliced and concatenated.
 
-A block is a pair (X, y). X is a NumPy array, a data frame of any library, or a dict of columns; y
-is an array of int64, float64, or objects such as text. Text columns may be read as word counts, as
-by River's `BagOfWords`.
+A block is a pair (X, y). X is a NumPy array, a data frame of any library, a dict of columns or, if
+rows are sparse, a list of dicts; y is an array of int64, float64, or objects such as text. Text
+columns may be read as word counts, as by River's `BagOfWords`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.learn.tables import array_names, to_frame
+from driftree.learn.tables import DictRows, array_names, to_frame
 from driftree.learn.validation import as_objects
 from driftree.learn.words import list_names, shown
 
@@ -28,7 +28,7 @@ class Rows:
 
     Parameters
     ----------
-    X : array, data frame, or dict of columns
+    X : array, data frame, dict of columns, or list of dicts
         Features. A dict of columns maps names to arrays of equal length; NaN and None are missing.
     y : array or series
         Labels.
@@ -92,7 +92,9 @@ class Rows:
 
     def _held(self) -> list[dict[Hashable, Any]]:
         names = self.names
-        if isinstance(self.X, np.ndarray):
+        if isinstance(self.X, list):
+            rows, may_miss = self.X, True
+        elif isinstance(self.X, np.ndarray):
             rows = [dict(zip(names, row, strict=True)) for row in self.X.tolist()]
             may_miss = self.X.dtype.kind == "O" or (
                 self.X.dtype.kind in "fc" and bool(np.isnan(self.X).any())
@@ -203,6 +205,8 @@ def name_features(X: Any) -> list[Any]:
     """Return the names of the columns; x0, x1, ... for those of an array."""
     if isinstance(X, Mapping):
         return list(X)
+    if isinstance(X, list):
+        return DictRows(X).columns
     if isinstance(X, np.ndarray):
         return list(array_names(X.shape[1]))
     return list(to_frame(X).columns)
@@ -216,7 +220,7 @@ def take(block: Block, start: int, stop: int) -> Block:
     rows = slice(start, stop)
     if isinstance(X, Mapping):
         return {name: column[rows] for name, column in X.items()}, y[rows]
-    if isinstance(X, np.ndarray):
+    if isinstance(X, (np.ndarray, list)):
         return X[rows], y[rows]
     return nw.from_native(X, eager_only=True)[rows].to_native(), y[rows]
 
@@ -242,6 +246,8 @@ def join(parts: list[Block]) -> Block:
         }, y
     if isinstance(features[0], np.ndarray):
         return np.concatenate(features), y
+    if isinstance(features[0], list):
+        return [row for X in features for row in X], y
     frames = [nw.from_native(X, eager_only=True) for X in features]
     return nw.concat(frames).to_native(), y
 

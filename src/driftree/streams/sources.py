@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from driftree.learn.encoding import FIRST_ROWS as FIRST_DICTS
+from driftree.learn.sparse import look_sparse
 from driftree.learn.tables import Columns, DictRows, from_sequence, to_frame
 from driftree.learn.validation import is_missing
 from driftree.learn.words import list_names
@@ -453,17 +455,22 @@ class PairSource(Source):
             blocks = (self._as_block(*self._as_pair(item)) for item in items)
         for block in blocks:
             n_rows = len(block[1])
-            if isinstance(block[0], Mapping):
-                self.feature_names = list(dict.fromkeys([*(self.feature_names or ()), *block[0]]))
+            if isinstance(block[0], (Mapping, list)):
+                names = [*(self.feature_names or ()), *name_features(block[0])]
+                self.feature_names = list(dict.fromkeys(names))
             if skip_rows < n_rows:
                 yield take(block, skip_rows, n_rows)
             skip_rows = max(0, skip_rows - n_rows)
 
     def _gather(self, rows: Iterator[tuple[Any, Any]], block_rows: int) -> Blocks:
+        are_sparse = None
         for pairs in gather(rows, block_rows):
-            features, labels = zip(*pairs, strict=True)
-            y = to_label_array(list(labels))
-            yield DictRows(features).arrays, y.astype(np.float64) if self.is_regression else y
+            features, labels = map(list, zip(*pairs, strict=True))
+            y = to_label_array(labels)
+            if are_sparse is None:
+                are_sparse = look_sparse(features[:FIRST_DICTS], ())
+            X = features if are_sparse else DictRows(features).arrays
+            yield X, y.astype(np.float64) if self.is_regression else y
 
     def _as_block(self, X: Any, y: Any) -> Block:
         if isinstance(X, Mapping):
