@@ -1,6 +1,8 @@
 """A dict of columns is as good as a data frame."""
 
 import numpy as np
+import polars
+import pyarrow
 import pytest
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
@@ -107,6 +109,11 @@ def quick_rows():
     return X, np.where(X["age"] + X["size"] > 0, "yes", "no")
 
 
+FRAMES = {
+    "pandas": lambda X: X,
+    "polars": polars.from_pandas,
+    "pyarrow": lambda X: pyarrow.Table.from_pandas(X, preserve_index=False),
+}
 KINDS = {
     "float64": lambda X: X,
     "float32": lambda X: X.astype(np.float32),
@@ -132,8 +139,31 @@ def test_known_frames_are_learnt_as_dicts_of_columns_are(kind, as_labels):
     assert list(quick.events_) == list(checked.events_)
 
 
-def test_a_known_frame_is_not_checked_again(monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("library", FRAMES)
+def test_known_frames_of_all_libraries_are_read_alike(library, kind):
     X, y = quick_rows()
+    X = KINDS[kind](X)
+    frame, arrays = FRAMES[library], X.to_dict("list")
+    by_place, by_name = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    expected = DynamicModelTreeClassifier()
+    for piece in (slice(start, start + 25) for start in range(0, len(X), 25)):
+        by_place.partial_fit(frame(X[piece]), y[piece])
+        by_name.learn_many(frame(X[piece]), y[piece])
+        expected.partial_fit(X[piece].to_dict("list"), y[piece])
+    shares = expected.predict_proba(arrays)
+    np.testing.assert_array_equal(by_place.predict_proba(frame(X)), shares)
+    np.testing.assert_array_equal(
+        np.asarray(by_name.predict_proba_many(frame(X))["yes"]), shares[:, 1]
+    )
+    labels = np.asarray(by_name.predict_many(frame(X))).tolist()
+    assert labels == expected.predict(arrays).tolist()
+
+
+@pytest.mark.parametrize("library", FRAMES)
+def test_a_known_frame_is_not_checked_again(library, monkeypatch):
+    X, y = quick_rows()
+    X = FRAMES[library](X)
     model = DynamicModelTreeClassifier().partial_fit(X, y)
     monkeypatch.setattr("driftree.learn.estimator.check_rows", None)
     model.partial_fit(X, y)
@@ -141,13 +171,17 @@ def test_a_known_frame_is_not_checked_again(monkeypatch):
     assert len(model.predict(X)) == len(X)
 
 
-def test_a_known_frame_is_learnt_by_name_without_checks(monkeypatch):
+@pytest.mark.parametrize("library", FRAMES)
+def test_a_known_frame_is_learnt_and_predicted_by_name_without_checks(library, monkeypatch):
     X, y = quick_rows()
+    X = FRAMES[library](X)
     model = DynamicModelTreeClassifier()
     model.learn_many(X, y)
     monkeypatch.setattr("driftree.learn.estimator.read_rows", None)
+    monkeypatch.setattr("driftree.learn.encoding.Encoder.read", None)
     model.learn_many(X, pandas.Series(y))
     assert model._tree.engine.n_rows == 2 * len(X)
+    assert len(model.predict_many(X)) == len(model.predict_proba_many(X)) == len(X)
 
 
 def test_a_regressor_takes_known_frames_at_once(monkeypatch):

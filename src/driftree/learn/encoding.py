@@ -201,7 +201,7 @@ class Encoder:
     ) -> NDArray[np.float64] | None:
         """Return the matrix of rows in which nothing is new, missing or text; otherwise None.
 
-        `X` is an array, or with `names` a pandas frame that must have just these columns.
+        `X` is an array, or with `names` a frame that must have just these columns.
         """
         known, n_levels = self.known, len(level_names(self.engine))
         if not self.only_numbers:

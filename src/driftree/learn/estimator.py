@@ -20,7 +20,7 @@ from driftree.learn.encoding import FIRST_ROWS
 from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import look_sparse
 from driftree.learn.state import LearntState, undisturbed
-from driftree.learn.tables import DictRows, NamedTable, check_rows, read_rows
+from driftree.learn.tables import DictRows, NamedTable, check_rows, plain_columns, read_rows
 from driftree.learn.target import Labels
 from driftree.learn.times import split_row
 from driftree.learn.weights import read_weights
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from driftree.learn._kernels import SparseRows
     from driftree.learn.state import LearningTree
-    from driftree.learn.tables import Seen
+    from driftree.learn.tables import Frame, Seen
     from driftree.learn.target import Answers, Codes
     from driftree.learn.weights import Weights
 
@@ -415,7 +415,7 @@ class StreamEstimator(LearntState):
     def _ready(
         self, X: Any, tree: LearningTree | None, *, learning: bool = False
     ) -> NDArray[np.float64] | None:
-        """Return the matrix of an array or a pandas frame with the usual columns, else None."""
+        """Return the matrix of an array or a frame with the usual columns, else None."""
         known = self.__dict__
         if tree is None or "n_features_in_" not in known:
             return None
@@ -452,6 +452,16 @@ class StreamEstimator(LearntState):
         assert tree is not None
         table, names, *_ = check_rows(X, self, is_first=False)
         return tree.encoder.read(table, names, learning=False)
+
+    @staticmethod
+    def _encoded_by_name(X: Any, frame: Frame, tree: LearningTree) -> Batch:
+        """Read rows to be predicted by River's rules; `frame` is X as it was recognised."""
+        encoder = tree.encoder
+        matrix = encoder.ready(X, encoder.row_names, learning=False)
+        if matrix is not None:
+            return Batch(matrix, News())
+        table = plain_columns(X)
+        return encoder.read(frame if table is None else table, learning=False)
 
     @undisturbed
     def apply(self, X: Any) -> NDArray[np.int32]:

@@ -139,7 +139,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         """Return the labels as a series of the frame's library; for a dict, as an array."""
         frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
-            return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
+            return tree.target.to_column(*self._encoded_by_name(X, frame, tree).rows, frame)
         if isinstance(frame, Columns):
             return np.full(len(frame), None)
         return dataframe.to_native_series([None] * len(frame), name=None, like=frame)
@@ -154,7 +154,7 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
         frame, tree = read_frame(X), self._manned_tree
         columns: dict[Any, NDArray[np.float64]] = {}
         if tree is not None:
-            columns = self._labels.to_columns(*tree.encoder.read(frame, learning=False).rows)
+            columns = self._labels.to_columns(*self._encoded_by_name(X, frame, tree).rows)
         if isinstance(frame, Columns):
             return columns
         return dataframe.to_native_frame(columns, like=frame)
@@ -212,7 +212,7 @@ class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchR
         """Return the predictions as a series of the frame's library; for a dict, as an array."""
         frame, tree = read_frame(X), self._manned_tree
         if tree is not None:
-            return tree.target.to_column(*tree.encoder.read(frame, learning=False).rows, frame)
+            return tree.target.to_column(*self._encoded_by_name(X, frame, tree).rows, frame)
         if isinstance(frame, Columns):
             return np.zeros(len(frame))
         return dataframe.to_native_series([0.0] * len(frame), name=None, like=frame)

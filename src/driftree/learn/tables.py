@@ -179,7 +179,7 @@ def holds_numbers(table: Table) -> bool:
 
 
 def numbers_of(X: Any, names: Sequence[Hashable] | None) -> NDArray[np.float64] | None:
-    """Return an array as float64, or a pandas frame with these column names; otherwise None.
+    """Return an array as float64, or a frame with these column names; otherwise None.
 
     This takes a few microseconds. The checks of scikit-learn and narwhals take longer than it takes
     to learn ten rows.
@@ -191,11 +191,25 @@ def numbers_of(X: Any, names: Sequence[Hashable] | None) -> NDArray[np.float64] 
            [0., 1.]])
     """
     if names is not None:
-        if not nw.dependencies.is_pandas_dataframe(X) or X.columns.tolist() != names:
+        X = _frame_numbers(X, names)
+        if X is None:
             return None
-        X = X.to_numpy()
     is_plain = X.dtype.kind in "fiu" and X.dtype.itemsize <= 8 and X.size > 0
     return np.require(X, np.float64, ["C", "A"]) if is_plain else None
+
+
+def _frame_numbers(X: Any, names: Sequence[Hashable]) -> NDArray[Any] | None:
+    """Return the array of a frame of pandas, polars or pyarrow with these columns, else None."""
+    if nw.dependencies.is_pandas_dataframe(X):
+        return X.to_numpy() if X.columns.tolist() == names else None
+    if nw.dependencies.is_polars_dataframe(X):
+        is_numeric = X.columns == names and all(dtype.is_numeric() for dtype in X.dtypes)
+        return X.to_numpy() if is_numeric else None
+    if not nw.dependencies.is_pyarrow_table(X) or X.column_names != names:
+        return None
+    columns = [column.to_numpy() for column in X.columns]
+    is_numeric = all(column.dtype.kind in "fiu" for column in columns)
+    return np.column_stack(columns) if is_numeric and columns else None
 
 
 def array_names(n: int) -> list[Hashable]:
