@@ -280,6 +280,13 @@ def test_sparse_columns_of_pandas_are_sparse_rows():
     np.testing.assert_array_equal(dense.predict_proba(few), expected)  # not stored is 0, too
 
 
+def test_a_frame_without_columns_is_not_sparse():
+    model = DynamicModelTreeClassifier()
+    model.learn_many(pd.DataFrame(index=range(2)), [0, 1])
+    model.learn_many(pd.DataFrame({"age": [1.0, 2.0]}), [0, 1])
+    assert model._tree.parameters.absent == "missing"
+
+
 def test_names_stay_as_they_are_when_somebody_asks_for_them():
     X, y = messages(200)
     model = DynamicModelTreeClassifier(absent="zero")

@@ -154,8 +154,8 @@ def is_sparse(table: Table) -> bool:
     native = table.to_native()
     if not nw.dependencies.is_pandas_dataframe(native):
         return False
-    # A column of bool has False, which equals 0
-    return all(getattr(dtype, "fill_value", None) == 0 for dtype in native.dtypes.tolist())
+    dtypes = native.dtypes.tolist()
+    return bool(dtypes) and all(getattr(dtype, "fill_value", None) == 0 for dtype in dtypes)
 
 
 WIDE = 512  # columns up to which all are learnt jointly: benchmarks/wide.py
