@@ -353,10 +353,11 @@ auto bind_row_face(nb::module_& m, const char* name) {
                              items_of<std::pair<int, int>>(levels), items_of<int>(missing), n_classes});
             },
             "known"_a, nb::kw_only(), "features"_a, "categorical"_a, "levels"_a, "missing"_a, "n_classes"_a)
-        .def("restore", &Face::restore, "known"_a, "sparse_names"_a)
+        .def("restore", &Face::restore, "known"_a, "sparse_names"_a, "free_places"_a)
         .def_prop_ro("known", [](const Face& face) { return face.known(); })
         .def("codes", &label_codes<Engine>, "labels"_a)
         .def("sparse_names", &Face::sparse_names)
+        .def("free_places", &Face::free_places)
         .def_prop_ro("n_sparse", &Face::n_sparse)
         .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)
         .def("sparse_ids", &Face::sparse_ids, "names"_a, nb::kw_only(), "learning"_a, "centred"_a);

@@ -31,12 +31,12 @@ public:
         std::swap(known_, known);
     }
     // Adopts the vocabulary of another model, whose state the engine has already adopted.
-    void restore(nb::object known, const nb::list& sparse_names) {
+    void restore(nb::object known, const nb::list& sparse_names, const std::vector<std::int32_t>& free_places) {
         Vocabulary words = vocabulary_of(known);
         const Writing lock(engine_);
         if (static_cast<int>(nb::len(sparse_names)) != engine_.table->sparse.n())
             throw nb::value_error("there must be a name for each sparse feature");
-        reader_.sparse.restore(sparse_names);
+        reader_.sparse.restore(sparse_names, free_places);
         reader_.learn_words(words);
         std::swap(known_, known);
     }
@@ -143,6 +143,11 @@ public:
         if (!names.is_valid()) nb::raise_python_error();
         while (static_cast<int>(nb::len(names)) < engine_.table->sparse.n()) names.append(nb::none());
         return names;
+    }
+    // Ids without a name, the next one to get one last.
+    std::vector<std::int32_t> free_places() const {
+        const Reading lock(engine_);
+        return reader_.sparse.free_of(engine_.table->sparse.n());
     }
     int n_sparse() const { return reader_.sparse.n(); }
     void give_up(const std::vector<std::int32_t>& ids)

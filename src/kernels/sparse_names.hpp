@@ -72,8 +72,15 @@ public:
         free_.push_back(id);
         n_changes_++;
     }
-    // Adopts the names of another model: a list by id, with None for free ids.
-    void restore(const nb::list& given) {
+    // The free ones of n ids, the next one last.
+    std::vector<std::int32_t> free_of(int n) const {
+        std::vector<std::int32_t> found;
+        for (int id = n - 1; id >= n_places(); id--) found.push_back(id);
+        found.insert(found.end(), free_.begin(), free_.end());
+        return found;
+    }
+    // Adopts the names of another model: a list by id, with None for free ids, and the order of these.
+    void restore(const nb::list& given, const std::vector<std::int32_t>& order) {
         SparseNames fresh;
         for (const nb::handle name : given) {
             const int id = fresh.n_places();
@@ -86,7 +93,10 @@ public:
                 fresh.put(name.ptr(), id);
             }
         }
-        std::reverse(fresh.free_.begin(), fresh.free_.end());
+        std::vector<std::int32_t> sorted = order;
+        std::sort(sorted.begin(), sorted.end());
+        if (sorted != fresh.free_) throw nb::value_error("the free places are not those without a name");
+        fresh.free_ = order;
         fresh.n_changes_ = n_changes_ + 1;
         std::swap(*this, fresh);
     }

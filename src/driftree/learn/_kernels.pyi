@@ -141,7 +141,7 @@ class _RowFace:
         for `make_categorical`, the levels (feature, code), and the features that get a column "is
         missing".
         """
-    def restore(self, known: object, sparse_names: list[Any]) -> None:
+    def restore(self, known: object, sparse_names: list[Any], free_places: list[int]) -> None:
         """Adopt the vocabulary of another model, whose state the engine has already adopted."""
     def learn(
         self, x: object, label: object, weight: float = 1.0, /
@@ -169,6 +169,8 @@ class _RowFace:
         """Number of named sparse features."""
     def sparse_names(self) -> list[Any]:
         """Return the names by id; None at free ids."""
+    def free_places(self) -> list[int]:
+        """Return the ids without a name; the last one gets the next name."""
     def read_dicts(self, rows: list[Any], *, learning: bool) -> SparseRows | None:
         """Return sparse features of dicts; None if one is invalid or there is no room for it."""
     def sparse_ids(self, names: list[Any], *, learning: bool, centred: bool) -> list[int] | None:

@@ -243,6 +243,7 @@ class Encoder:
             "levels": [None if codes is None else dict(codes) for codes in self.levels],
             "categorical": sorted(self.categorical, key=repr),
             "sparse_names": self.row_face.sparse_names(),
+            "free_places": self.row_face.free_places(),
         }
 
     # ------------------------------------------------------------------ names

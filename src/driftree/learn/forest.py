@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from driftree.learn.columns import level_names
 from driftree.learn.constants import FOREST
 from driftree.learn.encoding import Encoder
 from driftree.learn.forest_engine import ForestEngine, Look
@@ -231,10 +232,11 @@ class Forest:
             stack["rows"] = np.full(n + 1, stack["rows"])
         stack.setdefault("seen", np.ones(engine.n_classes if engine.has_labels else 0))  # likewise
         engine.stack.restore(stack)
-        n_features = 0 if self.encoder.sparse is not None else len(self.encoder.known.names)
+        is_sparse = self.encoder.sparse is not None  # then only those of the target are shared
+        n_features = len(level_names(engine.leader.engine) if is_sparse else self.encoder.names)
         for i, member in enumerate(self.members[1:], 1):
             member.pairs.restore(parts[f"pairs{i}"], n_features)
-            if n_features and len(member.pairs.sources) != member.engine.n_features:
+            if not is_sparse and len(member.pairs.sources) != member.engine.n_features:
                 raise ValueError("the pairs are not those of the tree's features")
             ends = member.pairs.ends
             if len(ends) and (len(own["scale"]) % 2 or ends.max() >= len(own["scale"]) // 2):

@@ -67,7 +67,8 @@ def restore(tree: GrowingTree, learnt: Mapping[str, Any]) -> None:
     names, levels, labels = learnt["names"], list(learnt["levels"]), learnt["labels"]
     check_codes(encoder.engine, names, levels, labels, indicators=encoder.indicators)
     known = learnt.get("known") or Vocabulary.of(names, levels, labels)
-    encoder.row_face.restore(known, learnt.get("sparse_names", []))
+    sparse_names, free_places = learnt.get("sparse_names", []), learnt.get("free_places", [])
+    encoder.row_face.restore(known, sparse_names, free_places)
     if encoder.sparse is not None:
         encoder.sparse.restored()
 

@@ -197,9 +197,7 @@ class Member:
         """Return sparse rows with this tree's ids; names that it does not have are left out."""
         if self is leader:
             return sparse
-        stamp = leader.engine.n_given_up, self.engine.n_given_up
-        if stamp != self._n_given_up:
-            self._ids, self._n_given_up = np.empty(0, dtype=np.int32), stamp
+        self._forget_ids(leader)
         ids = sparse.ids
         n = int(ids.max()) + 1 if len(ids) else 0
         known = np.full(max(n, len(self._ids)), -1, dtype=np.int32)
@@ -222,20 +220,26 @@ class Member:
     def admit(self, sparse: SparseRows, leader: Member) -> None:
         """Register names of sparse features, before rows that hold them are learnt."""
         features = self.tree.encoder.sparse
+        self._forget_ids(leader)
         ids, counts = np.unique(sparse.ids, return_counts=True)
-        is_known = np.zeros(len(ids), dtype=bool)
-        within = ids < len(self._ids)
-        is_known[within] = self._ids[ids[within]] >= 0
-        if features is None or is_known.all():
+        within = ids[ids < len(self._ids)]
+        if features is None or (len(within) == len(ids) and (self._ids[within] >= 0).all()):
             return
+        features.expect()
         names, centred = (
             leader.tree.encoder.row_face.sparse_names(),
             leader.engine.sparse_is_centred,
         )
-        for is_centred in (False, True):
-            chosen = ~is_known & (centred[ids] == is_centred)
+        for is_centred in (False, True):  # known names, too: these are not evicted now
+            chosen = centred[ids] == is_centred
             found = {names[i]: int(n) for i, n in zip(ids[chosen], counts[chosen], strict=True)}
             features.admit(found, centred=is_centred)
+
+    def _forget_ids(self, leader: Member) -> None:
+        """Forget which ids are the same names if names were evicted since."""
+        stamp = leader.engine.n_given_up, self.engine.n_given_up
+        if stamp != self._n_given_up:
+            self._ids, self._n_given_up = np.empty(0, dtype=np.int32), stamp
 
     # ------------------------------------------------------------------ growing
     def follow(self, leader: Member) -> bool:

@@ -235,6 +235,7 @@ class SparseFeatures:
 
     def restored(self) -> None:
         """Continue from a restored model; raise if its names do not fit."""
+        self.expect()
         names = self.row_face.sparse_names()
         if self.row_face.n_sparse > self.max_features:
             raise ValueError(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from driftree.learn.nodes import TreeNodes
     from driftree.learn.target import Codes, Target
 
-STATE_VERSION = 4  # of the pickle format: increase it with every change
+STATE_VERSION = 5  # of the pickle format: increase it with every change
 NO_WORDS = Vocabulary.of({}, [], {})  # shared by all trees without any
 State = TypeVar("State", bound="HasTree")
 Arguments = ParamSpec("Arguments")

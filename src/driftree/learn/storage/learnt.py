@@ -31,7 +31,7 @@ from driftree.learn.vocabulary import Vocabulary
 from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Sequence
+    from collections.abc import Collection, Hashable
 
     from numpy.typing import NDArray
 
@@ -71,7 +71,7 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
     }
     log, more = (None, {}) if history is None else histories.pack(history)
     more |= seen_arrays(tree.target)
-    return contents, log, arrays | more | _pack_sparse_names(encoder.row_face.sparse_names())
+    return contents, log, arrays | more | _pack_sparse_names(encoder.row_face)
 
 
 def encode_parameter(name: str, value: Any) -> Any:
@@ -102,11 +102,18 @@ def seen_arrays(target: Any) -> dict[str, NDArray[Any]]:
     return {SEEN_PREFIX + name: array for name, array in seen.items()}
 
 
-def _pack_sparse_names(names: Sequence[Any]) -> dict[str, NDArray[np.uint8]]:
-    """Return the names of sparse features as JSON in an array: there may be very many."""
+def _pack_sparse_names(row_face: Any) -> dict[str, NDArray[np.uint8]]:
+    """Return the names of sparse features as JSON in an array: there may be very many.
+
+    A place without a name has its rank instead: the place of the highest rank gets the next name.
+    """
+    names = row_face.sparse_names()
     if not names:
         return {}
-    encoded = [[] if name is None else _encode_name(name) for name in names]  # None: unused
+    ranks = {place: rank for rank, place in enumerate(row_face.free_places())}
+    encoded = [
+        [ranks[place]] if name is None else _encode_name(name) for place, name in enumerate(names)
+    ]
     text = json.dumps(encoded, ensure_ascii=False, separators=(",", ":"))
     return {SPARSE_NAMES: np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8)}
 
@@ -115,20 +122,25 @@ def _encode_name(name: Hashable) -> Any:
     return json_values.encode(name, "a sparse feature's name")
 
 
-def _unpack_sparse_names(arrays: Arrays) -> list[Any]:
+def _unpack_sparse_names(arrays: Arrays) -> dict[str, list[Any]]:
+    """Return the names by place, None if a place is free, and the free places by their rank."""
     if SPARSE_NAMES not in arrays:
-        return []
+        return {}
     text = np.asarray(arrays[SPARSE_NAMES], dtype=np.uint8).tobytes()
     try:
         encoded = json.loads(text.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError):
         raise ModelFileError(f"{SPARSE_NAMES!r} is not JSON") from None
-    names = [
-        None if one == [] else json_values.decode(one)
-        for one in json_values.items(encoded, SPARSE_NAMES)
-    ]
+    names: list[Any] = []
+    ranks: dict[int, int] = {}
+    for place, one in enumerate(json_values.items(encoded, SPARSE_NAMES)):
+        if isinstance(one, list) and [*map(type, one)] in ([], [int]):
+            ranks[place] = one[0] if one else -place  # older files have no rank
+            names.append(None)
+        else:
+            names.append(json_values.decode(one))
     check_keys([name for name in names if name is not None], "names of sparse features")
-    return names
+    return {"sparse_names": names, "free_places": sorted(ranks, key=ranks.__getitem__)}
 
 
 # ---------------------------------------------------------------------- in
@@ -219,7 +231,7 @@ def unpack_learnt(told: dict[str, Any], history: Any, arrays: Arrays) -> dict[st
         **told,
         "arrays": own,
         "history": history,
-        "sparse_names": [] if is_all else _unpack_sparse_names(arrays),
+        **({} if is_all else _unpack_sparse_names(arrays)),
         "seen": {} if is_all else arrays_of(SEEN_PREFIX, arrays),
     }
 
