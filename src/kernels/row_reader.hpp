@@ -220,9 +220,16 @@ private:
             sparse.fetch(pair->hash);
             before = pair;
         }
-        for (Pair* one = last_.data(); one < pair; one++)
-            one->id = PyUnicode_CheckExact(one->value.ptr()) ? sparse.find(name_of(one->key.ptr(), one->value.ptr()).ptr())
-                                                             : sparse.find(one->key.ptr(), one->hash);
+        TextNames texts(x);
+        for (Pair* one = last_.data(); one < pair; one++) {
+            if (!PyUnicode_CheckExact(one->value.ptr())) {
+                one->id = sparse.find(one->key.ptr(), one->hash);
+                continue;
+            }
+            const nb::object name = name_of(one->key.ptr(), one->value.ptr());
+            if (!texts.add(name.ptr())) return Pairs::wrong;
+            one->id = sparse.find(name.ptr());
+        }
         n_last_ = n;
         n_changes_ = sparse.n_changes();
         return Pairs::known;
@@ -231,12 +238,32 @@ private:
         const Py_hash_t known = PyUnicode_CheckExact(key) ? reinterpret_cast<PyASCIIObject*>(key)->hash : -1;
         return known != -1 ? known : PyObject_Hash(key);
     }
+    static bool is_no_name(PyObject* key) {
+        return key == Py_None || (PyFloat_Check(key) && std::isnan(PyFloat_AS_DOUBLE(key)));
+    }
     static nb::object name_of(PyObject* key, PyObject* value) {
         if (!PyUnicode_Check(value)) return nb::borrow(key);
         nb::object name = nb::steal(PyUnicode_FromFormat("%S == %U", key, value));
         if (!name.is_valid()) nb::raise_python_error();
         return name;
     }
+    // The names that texts of a row give it: no other feature of the row may have one of them, as in {"a": "b", "a == b": 1}.
+    class TextNames {
+    public:
+        explicit TextNames(PyObject* x) : x_(x) {}
+        // Returns false if there is such a feature.
+        bool add(PyObject* name) {
+            if (!names_.is_valid()) names_ = nb::steal(PySet_New(nullptr));
+            if (!names_.is_valid()) nb::raise_python_error();
+            const bool is_new = PyDict_Contains(x_, name) == 0 && PySet_Contains(names_.ptr(), name) == 0;
+            if (PyErr_Occurred() || PySet_Add(names_.ptr(), name) < 0) nb::raise_python_error();
+            return is_new;
+        }
+
+    private:
+        PyObject* x_;
+        nb::object names_;
+    };
     static bool is_too_long(const nb::object& name) {
         return PyUnicode_Check(name.ptr()) && PyUnicode_GET_LENGTH(name.ptr()) > kMostNameLength;
     }
@@ -245,10 +272,13 @@ private:
                   std::vector<NewFeature>& fresh) {
         PyObject *key, *value;
         Py_ssize_t position = 0;
+        TextNames texts(x.ptr());
         while (PyDict_Next(x.ptr(), &position, &key, &value)) {
             double number = 1.0;
             if (value == Py_None) continue;
+            if (is_learning && is_no_name(key)) return false;
             nb::object name = name_of(key, value);
+            if (PyUnicode_Check(value) && !texts.add(name.ptr())) return false;
             if (!PyUnicode_Check(value) && !read_number(value, number)) return false;
             if (std::isnan(number)) continue;
             if (is_learning && is_too_long(name)) return false;

@@ -7,6 +7,7 @@ column of their own, and which are evicted when there are too many.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -145,6 +146,8 @@ class SparseFeatures:
                 matrix.indices, return_inverse=True, return_counts=True
             )
         given = [f"x{c}" if names is None else names[c] for c in columns.tolist()]
+        if learning:
+            check_names(given)
         ids = None
         if not (learning and self._is_over):
             ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
@@ -279,27 +282,39 @@ def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
     held: dict[Hashable, float] = {}
     where = None if rows is None else rows[place : place + 1]
     for name, value in row.items():
-        if name != name:  # noqa: PLR0124 (NaN)
-            raise ValueError(f"a feature is named {name!r}: give it a name, or remove it")
+        if isinstance(value, (str, *TIME_TYPES)):
+            check_names([name])
         if isinstance(value, str):
-            held[_checked_name(f"{name} == {value}")] = 1.0
+            held[f"{name} == {value}"] = 1.0
         elif not is_missing(value):
             if isinstance(value, TIME_TYPES):
                 held |= check_row(split_row({name: value}, ()), place, rows)
                 continue
             number = float(to_numbers(name, [value], where)[0])
             if number != 0:
-                held[_checked_name(name)] = number
+                held[name] = number
+    check_names(held)
     return held
 
 
-def _checked_name(name: Any) -> Any:
-    if isinstance(name, str) and len(name) > MAX_NAME:
-        raise ValueError(
-            f"a feature's name has {len(name):,} characters, but at most {MAX_NAME:,} are allowed "
-            f"({shown(name)}): split a text into words first, for example with river's BagOfWords"
-        )
-    return name
+def check_names(names: Iterable[Any]) -> None:
+    """Raise if a feature cannot have such a name: it is missing, or a whole text.
+
+    Examples
+    --------
+    >>> check_names(["free", ("free", "entry"), None])
+    Traceback (most recent call last):
+    ValueError: a feature is named None: give it a name, or remove it
+    """
+    for name in names:
+        if name is None or (isinstance(name, float) and math.isnan(name)):
+            raise ValueError(f"a feature is named {name!r}: give it a name, or remove it")
+        if isinstance(name, str) and len(name) > MAX_NAME:
+            raise ValueError(
+                f"a feature's name has {len(name):,} characters, but at most {MAX_NAME:,} are "
+                f"allowed ({shown(name)}): split a text into words first, for example with river's "
+                "BagOfWords"
+            )
 
 
 def look_sparse(rows: Iterable[Iterable[Hashable]], known: Iterable[Hashable]) -> bool:
