@@ -280,11 +280,31 @@ def test_sparse_columns_of_pandas_are_sparse_rows():
     np.testing.assert_array_equal(dense.predict_proba(few), expected)  # not stored is 0, too
 
 
-def test_a_frame_without_columns_is_not_sparse():
-    model = DynamicModelTreeClassifier()
-    model.learn_many(pd.DataFrame(index=range(2)), [0, 1])
-    model.learn_many(pd.DataFrame({"age": [1.0, 2.0]}), [0, 1])
-    assert model._tree.parameters.absent == "missing"
+@pytest.mark.parametrize("absent", [None, "zero"])
+def test_rows_that_hold_nothing(absent):
+    X, y = messages(100)
+    model = DynamicModelTreeClassifier(absent=absent)
+    none = pd.DataFrame(index=range(3))
+    model.learn_many(none, [0, 1, 0])
+    assert model._tree.parameters.absent == (absent or "missing")
+    model = DynamicModelTreeClassifier(absent=absent)
+    model.learn_many([], [])
+    assert model.predict_many([]).tolist() == []
+    model.learn_many(X, y)
+    model.learn_many([], [])
+    assert model.n_rows_seen_ == 100
+    assert model.predict_many([]).tolist() == []
+    assert [*model.predict_proba_many([])] == [0, 1]
+    expected = [model.predict_proba_one({})[1]] * 3
+    assert model.predict_proba_many([{}] * 3)[1].tolist() == expected
+    assert model.predict_proba_many(none)[1].tolist() == expected
+    model.learn_many(none, [0, 1, 0])
+    model.learn_many([{}] * 3, [0, 1, 0])
+    assert model.n_rows_seen_ == 106
+    fitted = DynamicModelTreeClassifier(absent=absent).fit(X, y)
+    assert fitted.predict_proba([{}, X[0]]).shape == (2, 2)
+    with pytest.raises(ValueError, match=r"0 feature\(s\) \(shape=\(2, 0\)\)"):
+        DynamicModelTreeClassifier(absent=absent).fit([{}, {}], [0, 1])
 
 
 def test_names_stay_as_they_are_when_somebody_asks_for_them():

@@ -270,7 +270,7 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
         rows = DictRows(X)
         if not is_first and not hasattr(estimator, "n_features_in_"):
             return NamedTable(rows)
-        X = _with_all(rows.arrays, getattr(estimator, "feature_names_in_", ()))
+        X = _with_all(rows, getattr(estimator, "feature_names_in_", ()))
     table: Table | None = X if is_plain else plain_columns(X)
     is_pandas = isinstance(table, Columns)
     is_frame = is_pandas or (
@@ -312,11 +312,12 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     return NamedTable.of(table, None if names is None else names.tolist(), seen)
 
 
-def _with_all(columns: dict[Any, NDArray[Any]], names: Iterable[Any]) -> dict[Any, NDArray[Any]]:
+def _with_all(rows: DictRows, names: Iterable[Any]) -> dict[Any, NDArray[Any]]:
     """Return columns in the order of the first call, absent ones as missing."""
-    n_rows = len(next(iter(columns.values()), ()))
-    known = {name: columns.get(name, np.full(n_rows, None)) for name in names}
-    return known | columns
+    found = {name: rows.arrays.get(name, np.full(len(rows), None)) for name in names} | rows.arrays
+    if not found:
+        raise ValueError(f"X has 0 feature(s) (shape={rows.shape}), but needs at least 1")
+    return found
 
 
 def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
@@ -336,7 +337,7 @@ def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
 
 def read_frame(X: Any) -> Frame:
     """Return a data frame as a narwhals frame, a dict of columns or a list of rows as `Columns`."""
-    if _is_dicts(X):
+    if _is_dicts(X) or (isinstance(X, (list, tuple)) and not X):
         return DictRows(X)
     return Columns(X) if _is_columns(X) else to_frame(X)
 
