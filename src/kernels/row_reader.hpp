@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -326,7 +327,13 @@ private:
         }
         return !std::isinf(out);
     }
+    // NumPy's datetime64, timedelta64 and complex numbers are none, though they may be converted.
+    static bool may_be_number(PyObject* value) {
+        const std::string_view type = Py_TYPE(value)->tp_name;
+        return !(type.starts_with("numpy.d") || type.starts_with("numpy.t") || type.starts_with("numpy.c"));
+    }
     static bool read_any_number(PyObject* value, double& out) {
+        if (!may_be_number(value)) return false;
         out = PyFloat_AsDouble(value);
         if (out == -1.0 && PyErr_Occurred()) {
             PyErr_Clear();

@@ -58,6 +58,12 @@ def with_cell(value, place=("x1", 2)):
     return Sent(X=cells, columns=COLUMNS | {name: column}, row=ROW | {name: value})
 
 
+def in_dicts(sent):
+    """The same batch, with a list of dicts instead of columns."""
+    rows = zip(*sent.columns.values(), strict=True)
+    return replace(sent, columns=[dict(zip(sent.columns, row, strict=True)) for row in rows])
+
+
 def with_colors(*colors):
     """A batch and a row with a column of categories."""
     numbers = np.resize(X, (len(colors), 3))
@@ -108,6 +114,7 @@ MOMENTS = [
     pd.Timestamp("2024-02-29 13:30"),
     pd.Timestamp("2024-02-29 13:30", tz="Asia/Tokyo"),
     np.datetime64("2024-02-29T13:30"),
+    np.datetime64("2024-02-29T13:30", "ns"),
 ]
 
 CELLS = {
@@ -132,6 +139,7 @@ CELLS = {
         [
             with_cell(10**400),
             with_cell(-(10**400)),
+            in_dicts(with_cell(10**400)),
             Sent(X=HUGE, columns=COLUMNS | {"x0": HUGE[:, 0]}, row=ROW | {"x0": HUGE[0, 0]}),
         ],
         words="column 'x[01]', row [02]; use NaN or None for a missing value, or clip it",
@@ -164,6 +172,9 @@ CELLS = {
         [
             with_cell(datetime.date(2020, 1, 1)),
             with_cell(datetime.timedelta(1)),
+            in_dicts(with_cell(datetime.timedelta(1))),
+            with_cell(np.timedelta64(1, "ns")),  # NumPy would convert it
+            in_dicts(with_cell(np.timedelta64(1, "D"))),
             with_cell(pd.Timestamp("2020")),
             with_cell(pd.Period("2020")),
             replace(
@@ -174,7 +185,12 @@ CELLS = {
         words="('x1', row [02]|datetime64).*(convert it|convert them) .*dates to days",
     ),
     "a complex number": Case(
-        [replace(with_cell(1j), X=X + 1j)], words="column 'x1', row 0|2.*convert|real and the imag"
+        [
+            replace(with_cell(1j), X=X + 1j),
+            replace(with_cell(np.complex128(1j)), X=X + 1j),
+            replace(in_dicts(with_cell(np.complex64(1j))), X=X + 1j),
+        ],
+        words="column 'x1', row 0|2.*convert|real and the imag",
     ),
     "a list, a dict or another object in a cell": Case(
         [with_cell(cell) for cell in ([1, 2], {"a": 1}, {1}, object(), np.arange(2), print)],
@@ -205,11 +221,16 @@ CELLS = {
 
 BATCHES = {
     "no rows": Case(
-        [Sent(X[:0], {name: [] for name in NAMES}, y=[]), Sent(X[:0], {}, y=[])], words="0 sample"
+        [Sent(X[:0], columns, y=[]) for columns in ({name: [] for name in NAMES}, {}, [])],
+        words="0 sample",
     ),
     "one row": Case([Sent(X=X[:1], columns={n: [1.0] for n in NAMES}, y=["no"])]),
     "no columns": Case(
-        [Sent(X=X[:, :0], columns=pd.DataFrame(index=range(N_ROWS)), row={})], words="0 feature"
+        [
+            Sent(X=X[:, :0], columns=pd.DataFrame(index=range(N_ROWS)), row={}),
+            Sent(X=X[:, :0], columns=[{}] * N_ROWS, row={}),
+        ],
+        words="0 feature",
     ),
     "a million rows": Case(
         [

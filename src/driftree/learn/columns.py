@@ -319,7 +319,7 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
                 "`categorical` from the start"
             )
         try:
-            numbers[i] = float(cell)
+            numbers[i] = _to_float(cell)
         except OverflowError:
             numbers[i] = math.inf
         except (TypeError, ValueError):
@@ -330,6 +330,12 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
                     "it (dates to days since some day, for example), or remove the column"
                 ) from None
     return numbers
+
+
+def _to_float(cell: Any) -> float:
+    if isinstance(cell, (np.datetime64, np.timedelta64, np.complexfloating)):
+        raise TypeError("NumPy converts some of these, but they are no numbers")
+    return float(cell)
 
 
 def check_finite(name: Hashable, numbers: NDArray[np.float64], rows: Rows) -> None:

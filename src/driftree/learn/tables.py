@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from driftree.learn.words import shown
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
-NUMBERS = (int, float, np.number)
+NUMBERS = (int, float, np.integer, np.floating)
 
 
 class Columns:
@@ -372,9 +373,14 @@ def _is_dicts(X: Any) -> bool:
 
 def _to_column(cells: list[Any]) -> NDArray[Any]:
     kinds = set(map(type, cells)) - {type(None)}
-    if kinds and bool not in kinds and all(issubclass(kind, NUMBERS) for kind in kinds):
-        return np.array(cells, dtype=np.float64)
+    if kinds and bool not in kinds and all(map(_is_number, kinds)):
+        with suppress(OverflowError):  # an integer beyond float64
+            return np.array(cells, dtype=np.float64)
     return as_objects(cells)
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, NUMBERS) and not issubclass(kind, np.timedelta64)
 
 
 def _is_columns(X: Any) -> bool:
