@@ -1,6 +1,7 @@
 """Sparse features: rows that hold few of many; what is not held is 0."""
 
 import copy
+import datetime
 import math
 import pickle
 
@@ -242,6 +243,45 @@ def test_a_list_of_dicts_is_never_made_a_table():
     model.learn_many([{f"w{i}": 1, f"v{i}": 2} for i in range(n)], [0, 1] * (n // 2))
     assert model._tree.encoder.row_face.n_sparse == 2 * n
     assert len(model.predict_many([{f"w{i}": 1} for i in range(n)])) == n
+
+
+@pytest.mark.parametrize("by", ["learn_many", "fit", "partial_fit"])
+def test_a_list_of_dicts_is_never_made_a_table_where_absent_is_zero(by):
+    n = 20_000
+    rows, y = [{f"w{i}": 1, f"v{i}": 2} for i in range(n)], [0, 1] * (n // 2)
+    model = DynamicModelTreeClassifier(absent="zero")
+    getattr(model, by)(rows, y)
+    assert model._tree.encoder.row_face.n_sparse == 2 * n
+    assert len(model.predict(rows)) == n
+
+
+def test_names_that_a_model_does_not_know_are_not_made_columns():
+    rows = [{"age": i, "when": datetime.date(2024, 1, 1 + i)} for i in range(30)]
+    model = DynamicModelTreeClassifier(absent="missing")
+    model.learn_many(rows, [0, 1] * 15)
+    others = [rows[i % 30] | {f"w{i}": 1, f"v{i}": "text"} for i in range(20_000)]
+    assert model.predict_many(others)[:30].tolist() == model.predict_many(rows).tolist()
+
+
+def test_a_list_of_dicts_is_fitted_like_its_table():
+    X, y = messages(300, channel=True)
+    X = [x | {"none": None} if i % 3 else x | {"zero": 0} for i, x in enumerate(X)]
+    model = DynamicModelTreeClassifier(absent="zero").fit(X, y).partial_fit(X[:50], y[:50])
+    frame = pd.DataFrame(X)
+    told = DynamicModelTreeClassifier(absent="zero").fit(frame, y)
+    told.partial_fit(frame[:50], y[:50])
+    assert model.feature_names_in_.tolist() == list(frame)
+    np.testing.assert_array_equal(model.predict_proba(X), told.predict_proba(frame))
+    with pytest.raises(ValueError, match="expecting"):
+        model.predict([{"unknown": 1}])
+    assert model.fit(X[:5], y[:5]).n_features_in_ == len({name for x in X[:5] for name in x})
+
+
+def test_rows_of_weight_0_do_not_tell_what_absent_is():
+    rows = [{"age": 1, "income": 2}, {"free": 1, "cash": 1}, {"age": 3, "income": 1}]
+    model = DynamicModelTreeClassifier()
+    model.learn_many(rows, [0, 1, 1], w=[1, 0, 1])
+    assert model._tree.parameters.absent == "missing"
 
 
 def test_dicts_with_the_same_names_have_missing_values():

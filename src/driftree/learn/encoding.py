@@ -15,7 +15,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS, all_finite
 from driftree.learn.columns import ColumnReader, level_names, start_matrix
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
-from driftree.learn.tables import SparseMatrix, array_names, numbers_of
+from driftree.learn.tables import DictRows, SparseMatrix, array_names, numbers_of
 from driftree.learn.times import split_row, whole_names
 from driftree.learn.validation import InputWarning, plain
 from driftree.learn.words import distinct_texts, list_names
@@ -138,6 +138,10 @@ class Encoder:
             names = self._own_names(X)
         if not learning:
             self._check_known(names)
+            if isinstance(X, DictRows):  # there may be very many others
+                known = {*self.names, *whole_names(self.names)}
+                names = [name for name in names if name in known]
+                X = X.with_columns(names)
         if is_first:
             self.check_declared(names)
         declared = self.declared(names) if learning else frozenset()

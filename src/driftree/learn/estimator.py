@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from driftree.learn.state import LearningTree
     from driftree.learn.tables import Frame, Seen
     from driftree.learn.target import Answers, Codes
+    from driftree.learn.validation import Rows
     from driftree.learn.weights import Weights
 
 SEEN = ("n_features_in_", "feature_names_in_")
@@ -245,7 +246,7 @@ class StreamEstimator(LearntState):
         weights = read_weights(sample_weight, n_rows)
         if is_first and not len(weights.shares):
             raise ValueError("Sample weights must contain at least one non-zero number.")
-        tree = self._tree_for(rows, afresh=afresh)
+        tree = self._tree_for(rows, weights.rows, afresh=afresh)
         answers = tree.target.read(
             y,
             n_rows,
@@ -278,11 +279,14 @@ class StreamEstimator(LearntState):
         batch = tree.encoder.read_dict(x, learning=True)
         return Intake.of(tree, batch, answers, weights)
 
-    def _tree_for(self, rows: NamedTable, *, afresh: bool) -> LearningTree:
-        """Return the tree that is to learn a table: the present one, or a new one."""
+    def _tree_for(self, rows: NamedTable, kept: Rows, *, afresh: bool) -> LearningTree:
+        """Return the tree that is to learn rows of a table: the present one, or a new one."""
         tree = None if afresh else self._manned_tree
-        if isinstance(rows.table, DictRows) and self._look_sparse(rows.table.rows, tree):
-            return self._sparse_tree(tree)
+        if isinstance(rows.table, DictRows):
+            dicts = rows.table.rows
+            first = dicts if kept is None else [dicts[i] for i in kept[:FIRST_ROWS]]
+            if self._look_sparse(first, tree):
+                return self._sparse_tree(tree)
         if tree is not None:
             return tree
         is_told = getattr(self, "absent", None) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from functools import cached_property
@@ -98,6 +99,21 @@ class DictRows(Columns):
     def to_columns(self) -> Columns:
         """Make a table of it."""
         return Columns(self.arrays)
+
+    def with_columns(self, names: Iterable[Hashable]) -> DictRows:
+        """Return the same rows with these columns, others left out."""
+        found = copy.copy(self)
+        found.columns = list(names)
+        found.shape = (len(self.rows), len(found.columns))
+        found.__dict__.pop("arrays", None)
+        return found
+
+    def in_order(self, names: Sequence[Hashable]) -> DictRows:
+        """Return the same rows with their features in this order, others last."""
+        columns = list(dict.fromkeys([*names, *self.columns]))
+        place = {name: i for i, name in enumerate(columns)}
+        rows = [dict(sorted(row.items(), key=lambda one: place[one[0]])) for row in self.rows]
+        return DictRows(rows).with_columns(columns)
 
 
 class SparseMatrix:
@@ -271,10 +287,11 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
         rows = DictRows(X)
         if not is_first and not hasattr(estimator, "n_features_in_"):
             return NamedTable(rows)
-        X = _with_all(rows, getattr(estimator, "feature_names_in_", ()))
-    table: Table | None = X if is_plain else plain_columns(X)
-    is_pandas = isinstance(table, Columns)
-    is_frame = is_pandas or (
+        X = _with_all(rows, estimator, is_first=is_first)
+    is_rows = isinstance(X, DictRows)
+    table: Table | None = X if is_plain or is_rows else plain_columns(X)
+    is_pandas = isinstance(table, Columns) and not is_rows
+    is_frame = isinstance(table, Columns) or (
         table is None and (_is_columns(X) or nw.dependencies.is_into_dataframe(X))
     )
     if table is None:
@@ -313,8 +330,18 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     return NamedTable.of(table, None if names is None else names.tolist(), seen)
 
 
-def _with_all(rows: DictRows, names: Iterable[Any]) -> dict[Any, NDArray[Any]]:
-    """Return columns in the order of the first call, absent ones as missing."""
+def _with_all(
+    rows: DictRows, estimator: Any, *, is_first: bool
+) -> DictRows | dict[Any, NDArray[Any]]:
+    """Return columns in the order of the first call, absent ones as missing.
+
+    Where absent features are 0, they are left out, and no columns are made.
+    """
+    known = None if is_first else getattr(estimator, "feature_names_in_", None)
+    names: list[Hashable] = [] if known is None else known.tolist()
+    is_named = known is not None or (is_first and all(isinstance(n, str) for n in rows.columns))
+    if getattr(estimator, "absent", None) == "zero" and is_named:
+        return rows.in_order(names)
     found = {name: rows.arrays.get(name, np.full(len(rows), None)) for name in names} | rows.arrays
     if not found:
         raise ValueError(f"X has 0 feature(s) (shape={rows.shape}), but needs at least 1")
