@@ -357,6 +357,7 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def_prop_ro("known", [](const Face& face) { return face.known(); })
         .def("codes", &label_codes<Engine>, "labels"_a)
         .def("sparse_names", &Face::sparse_names)
+        .def("names_of", &Face::names_of, "ids"_a)
         .def("free_places", &Face::free_places)
         .def_prop_ro("n_sparse", &Face::n_sparse)
         .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <optional>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -143,6 +144,15 @@ public:
         if (!names.is_valid()) nb::raise_python_error();
         while (static_cast<int>(nb::len(names)) < engine_.table->sparse.n()) names.append(nb::none());
         return names;
+    }
+    nb::list names_of(const std::vector<std::int32_t>& ids) const {
+        const Reading lock(engine_);
+        nb::list found;
+        for (const int id : ids) {
+            if (id < 0 || id >= reader_.sparse.n_places()) throw std::out_of_range("there is no such sparse feature");
+            found.append(reader_.sparse.names[id]);
+        }
+        return found;
     }
     // Ids without a name, the next one to get one last.
     std::vector<std::int32_t> free_places() const {

@@ -169,6 +169,8 @@ class _RowFace:
         """Number of named sparse features."""
     def sparse_names(self) -> list[Any]:
         """Return the names by id; None at free ids."""
+    def names_of(self, ids: list[int]) -> list[Any]:
+        """Return the names of some ids."""
     def free_places(self) -> list[int]:
         """Return the ids without a name; the last one gets the next name."""
     def read_dicts(self, rows: list[Any], *, learning: bool) -> SparseRows | None:

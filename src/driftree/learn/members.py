@@ -204,9 +204,8 @@ class Member:
         known[: len(self._ids)] = self._ids
         fresh = np.unique(ids[known[ids] < 0]).tolist()
         if fresh:
-            names = leader.tree.encoder.row_face.sparse_names()
             found = self.tree.encoder.row_face.sparse_ids(
-                [names[i] for i in fresh], learning=False, centred=False
+                leader.tree.encoder.row_face.names_of(fresh), learning=False, centred=False
             )
             assert found is not None
             known[fresh] = found
@@ -226,13 +225,11 @@ class Member:
         if features is None or (len(within) == len(ids) and (self._ids[within] >= 0).all()):
             return
         features.expect()
-        names, centred = (
-            leader.tree.encoder.row_face.sparse_names(),
-            leader.engine.sparse_is_centred,
-        )
+        names = leader.tree.encoder.row_face.names_of(ids.tolist())
+        centred = leader.engine.sparse_is_centred[ids] != 0
         for is_centred in (False, True):  # known names, too: these are not evicted now
-            chosen = centred[ids] == is_centred
-            found = {names[i]: int(n) for i, n in zip(ids[chosen], counts[chosen], strict=True)}
+            given = zip(names, counts.tolist(), centred.tolist(), strict=True)
+            found = {name: n for name, n, own in given if own == is_centred}
             features.admit(found, centred=is_centred)
 
     def _forget_ids(self, leader: Member) -> None:
