@@ -172,6 +172,7 @@ class Life(RuleBasedStateMachine):
 
 
 @pytest.mark.filterwarnings("ignore:the rows hold no feature")
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.usefixtures("quick_pace")
 def test_any_order_of_calls(name):
