@@ -4,6 +4,7 @@
 // change only when y itself has changed much; what was learnt is converted then. The level is an input of the models: the
 // last y, and its mean over a few and over more rows.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -46,11 +47,12 @@ struct TargetMoments {  // Welford's algorithm, faded after many rows
     double rows = 0.0, mean = 0.0, squares = 0.0;
     double deviation() const { return rows > 0.0 ? std::sqrt(squares / rows) : 0.0; }
     void add(double y, double weight) {
+        weight = std::min(weight, kMostRows);
         fade(weight);
         rows += weight;
         const double delta = y - mean;
         mean += delta * (weight / rows);
-        squares += weight * delta * (y - mean);
+        squares = std::max(0.0, squares + weight * delta * (y - mean));  // the mean may be rounded beyond y
     }
 
 private:

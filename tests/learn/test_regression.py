@@ -121,6 +121,16 @@ def test_rows_far_off_do_little_to_students_loss():
     assert error_of(robust, y, 1000) < 0.5 * error_of(plain, y, 1000)
 
 
+@pytest.mark.parametrize("weight", [1e6, 1e7, 1e12, 1e15])
+def test_rows_of_any_weight_leave_the_moments_sound(weight):
+    model = DynamicModelTreeRegressor()
+    for y, w in [(-3.5, 1), (1000, 1), (1000, weight), (7, weight), (1000, weight), (3, 1)]:
+        model.learn_one({"a": y / 2}, y, w)
+    assert np.isfinite(model.predict_one({"a": 5.0}))
+    copied = pickle.loads(pickle.dumps(model))
+    assert copied.predict_one({"a": 5.0}) == model.predict_one({"a": 5.0})
+
+
 def test_weight_two_is_the_row_twice():
     X, y = draw(300)
     frame, pairs = pd.DataFrame(X), np.repeat(np.arange(300), 2)
