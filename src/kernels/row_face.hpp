@@ -245,6 +245,8 @@ private:
         if (fresh.empty()) return true;
         if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
             SparseNames& known = reader_.sparse;
+            for (const auto& one : fresh)
+                if (n_own() > 0 && reader_.names.contains(one.name)) return false;  // the model's own
             const int n_more = n_different(batch, fresh);
             if (known.n() + n_more > engine_.most_sparse) return false;
             engine_.make_sparse(known.n_places_with(n_more));

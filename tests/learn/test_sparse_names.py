@@ -142,6 +142,23 @@ def test_some_names_are_refused(make, name):
     assert model.predict_proba_one({"w1": 1, name: 1}) == model.predict_proba_one({"w1": 1})
 
 
+@pytest.mark.parametrize("make", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_no_row_has_a_name_of_the_models_own(make):
+    rows, labels = baskets(40)
+    model = make(absent="zero")
+    model.learn_many(rows, labels)
+    names, own = names_of(model), {"last y": 1.0, "new": 1.0}
+    for refused in (
+        lambda: model.learn_one(own, 0.0),
+        lambda: model.learn_many([{"new": 1.0}, own], [0.0, 1.0]),
+        lambda: model.learn_many(pd.DataFrame([own]), [0.0]),
+        lambda: model.predict_many([own]),
+    ):
+        with pytest.raises(ValueError, match="the rows have a feature 'last y'"):
+            refused()
+        assert names_of(model) == names
+
+
 def test_forest_regressors_of_sparse_rows_are_saved(tmp_path):
     rows, labels = baskets(100)
     model = DynamicModelForestRegressor()

@@ -133,6 +133,7 @@ class Encoder:
             Whether there are no other features; then all in `categorical` must be among these.
         """
         if self.sparse is not None:
+            self._check_own(getattr(X, "columns", ()) if names is None else names)
             return self.sparse.read(X, names, learning=learning, rows=rows)
         if names is None:
             names = self._own_names(X)
