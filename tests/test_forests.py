@@ -20,6 +20,7 @@ from driftree import (
     report,
 )
 from driftree.explain.tree_data import tell_event
+from driftree.learn import memory
 from driftree.learn.constants import FOREST, GROWING
 from driftree.learn.events import MemberReplaced
 from driftree.learn.parameters import ForestParameters
@@ -220,6 +221,61 @@ def test_sparse_rows():
     assert all(tree._tree.encoder.row_face.n_sparse <= 250 for tree in model.trees_)
     copy = pickle.loads(pickle.dumps(model))
     assert copy.predict_proba_one({"w3": 1}) == model.predict_proba_one({"w3": 1})
+
+
+@pytest.mark.parametrize("most", [12, 64])
+def test_copies_and_predictions_do_not_change_which_sparse_names_stay(most):
+    rng = np.random.default_rng(1)
+    own = {"n_trees": 3, "absent": "zero", "max_features": most}
+    forests = [DynamicModelForestClassifier(**own) for _ in range(3)]
+    for i in range(200):
+        row = {f"w{word}": 1.0 for word in (4 * most * rng.random(4) ** 2).astype(int)}
+        forests[1].predict_one(row)
+        forests[2] = pickle.loads(pickle.dumps(forests[2]))
+        for forest in forests:
+            forest.learn_one(row, i % 2)
+        names = [
+            [tree.encoder.row_face.sparse_names() for tree in forest._tree.trees]
+            for forest in forests
+        ]
+        assert names == [names[0]] * 3
+        assert all({*row} <= {*of_tree} for of_tree in names[0])
+        assert not any(tree.engine.sparse_is_centred.any() for tree in forests[0]._tree.trees)
+    first, *others = [forest.predict_proba_one({"w0": 1, "w1": 1}) for forest in forests]
+    assert others == [first, first]
+
+
+def test_trees_of_many_labels_may_have_fewer_sparse_names(monkeypatch):
+    monkeypatch.setattr(memory, "MOST_BYTES", 100_000)
+    model = DynamicModelForestClassifier(n_trees=2, absent="zero")
+    for i in range(300):
+        model.learn_one({f"w{i}": 1.0}, i % 20)
+    bounds = [tree.engine.most_sparse for tree in model._tree.trees]
+    assert bounds == [100_000 // (6 * 4 * 61)] * 2
+    assert all(tree.encoder.row_face.n_sparse <= bounds[0] for tree in model._tree.trees)
+
+
+def test_a_copy_of_a_forest_of_a_wide_table_learns_on_bit_by_bit():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(420, 600))
+    y = X[:, :150].sum(axis=1) > 0
+    model = DynamicModelForestClassifier(n_trees=2).partial_fit(X[:150], y[:150])
+    copy = pickle.loads(pickle.dumps(model))
+    for own in (model, copy):
+        own.partial_fit(X[150:], y[150:])  # after 200 rows, some features get a column
+    assert (copy.predict_proba(X) == model.predict_proba(X)).all()
+
+
+def test_a_forest_of_sparse_rows_that_follows_a_number_comes_back():
+    model = DynamicModelForestRegressor(n_trees=3, absent="zero")
+    for i in range(100):
+        model.learn_one({f"w{i % 7}": 1.0, f"v{i % 5}": 2.0}, i % 7)
+    copy = pickle.loads(pickle.dumps(model))
+    for i in range(50):
+        row = {f"w{i % 7}": 1.0}
+        assert copy.predict_one(row) == model.predict_one(row)
+        copy.learn_one(row, i % 7)
+        model.learn_one(row, i % 7)
 
 
 # ---------------------------------------------------------------------- members

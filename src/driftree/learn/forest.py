@@ -238,6 +238,8 @@ class Forest:
             member.pairs.restore(parts[f"pairs{i}"], n_features)
             if not is_sparse and len(member.pairs.sources) != member.engine.n_features:
                 raise ValueError("the pairs are not those of the tree's features")
+            if member.tree.encoder.sparse is not None:
+                member.tree.encoder.sparse.is_wide = False  # the first tree reads tables for all
             ends = member.pairs.ends
             if len(ends) and (len(own["scale"]) % 2 or ends.max() >= len(own["scale"]) // 2):
                 raise ValueError("the scale is not that of the pairs")
