@@ -4,6 +4,7 @@ import copy
 import datetime
 import math
 import pickle
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,12 @@ def messages(n, seed=1, channel=False, n_labels=2):
             X[-1]["channel"] = "a" if sign == 1 else "b"
         y.append(int((sign * effect[:, words].sum(axis=1)).argmax()))
     return X, y
+
+
+class Word(str):
+    """A text whose comparison might do anything, for all that the kernels know."""
+
+    __slots__ = ()
 
 
 def learnt(X, y, **parameters):
@@ -421,6 +428,51 @@ def test_no_name_of_a_refused_row_stays(forest):
         assert names() == before
 
 
+@pytest.mark.parametrize("name", [None, math.nan, "x" * 1001])
+@pytest.mark.parametrize("by", ["learn_one", "learn_many", "columns", "sparse frame"])
+def test_names_that_cannot_be_kept_are_refused(name, by):
+    """None marks a name that has gone, NaN would be new in every row."""
+    model = learnt(*messages(60))
+    before = model._tree.encoder.row_face.sparse_names()
+    names = pd.Index(["w1", name], dtype=object)
+    frame = pd.DataFrame(np.ones((2, 2)), columns=names)
+    calls = {
+        "learn_one": lambda: model.learn_one({"w1": 1, name: 1}, 0),
+        "learn_many": lambda: model.learn_many([{"w1": 1, name: 1}, {name: 2}], [0, 1]),
+        "columns": lambda: model.learn_many({"w1": [1, 1], name: [1, 1]}, [0, 1]),
+        "sparse frame": lambda: model.learn_many(frame.astype(pd.SparseDtype(float, 0)), [0, 1]),
+    }
+    with pytest.raises(ValueError, match=r"give it a name|at most 1,000"):
+        calls[by]()
+    assert model._tree.encoder.row_face.sparse_names() == before
+    row, plain = {"w1": 1, name: 1}, {"w1": 1}
+    assert model.predict_proba_one(row) == model.predict_proba_one(plain)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"a": "b", "a == b": 3},
+        {"a == b": 3, "a": "b"},
+        {"a": "b == c", "a == b": "c"},
+        {1: "b", "1": "b"},
+        {"a": Word("b"), "a == b": 3},
+    ],
+)
+def test_a_text_may_have_the_name_of_another_feature(row):
+    """Of the two values the last counts, as in any dict."""
+    X, y = messages(100)
+    model, twin = learnt(X, y), learnt(X, y)
+    for label in (0, 1, 1):
+        model.learn_one(row, label)
+        twin.learn_one(MappingProxyType(row), label)
+        model.learn_many([row, {"w1": 1}], [label, 0])
+        twin.learn_many([MappingProxyType(row), {"w1": 1}], [label, 0])
+    model._tree.engine.check()
+    assert model.predict_proba_one(row) == twin.predict_proba_one(MappingProxyType(row))
+    assert copy.deepcopy(model).predict_proba_one(row) == model.predict_proba_one(row)
+
+
 def test_labels_that_take_too_much_memory_leave_no_name(monkeypatch):
     X, y = messages(60)
     model = learnt(X, y)
@@ -514,12 +566,6 @@ def test_a_row_that_changed_since_its_prediction_is_read_again():
         kept.learn_one(row, label)
         copied.learn_one({"".join(list(name)): value for name, value in row.items()}, label)
         assert kept.predict_proba_one(row) == copied.predict_proba_one(dict(row))
-
-
-class Word(str):
-    """A text whose comparison might do anything, for all that the kernels know."""
-
-    __slots__ = ()
 
 
 @pytest.mark.parametrize("odd", [Word, np.str_, lambda name: (name, name)])
