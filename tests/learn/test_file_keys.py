@@ -107,6 +107,14 @@ def test_as_many_as_are_allowed():
     for keys in (range(10_000), map(float, range(10_000)), pairs, map(str, range(10**5))):
         check_keys(keys, "labels")
     check_keys((b"%d" % i for i in range(10**5)), "labels")
+    check_keys((("free", str(i)) for i in range(10**5)), "names")
+
+
+def test_many_pairs_of_words_are_saved_and_loaded():
+    model = DynamicModelTreeClassifier(absent="zero")
+    model.learn_many([{("free", str(i)): 1} for i in range(12_000)], [0, 1] * 6000)
+    data = stored.to_bytes(model)
+    assert stored.to_bytes(stored.from_bytes(data)) == data
 
 
 @pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, FIMTDDClassifier])

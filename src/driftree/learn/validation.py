@@ -108,6 +108,13 @@ def as_objects(values: list[Any]) -> NDArray[Any]:
 
 
 # ---------------------------------------------------------------------- keys and codes
+def _is_text(key: Hashable) -> bool:
+    """Return whether a key is text, bytes, or a tuple of these, whose hashes are secret."""
+    if isinstance(key, tuple):
+        return bool(key) and all(isinstance(part, (str, bytes)) for part in key)
+    return isinstance(key, (str, bytes))
+
+
 def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
     """Raise if there are too many keys that could be made to collide; text and bytes cannot.
 
@@ -119,7 +126,7 @@ def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = Val
     ValueError: 100,000 labels are neither text nor bytes, but at most 10,000 may be: convert
     them to text
     """
-    rest: list[Any] = [key for key in keys if not isinstance(key, (str, bytes))]
+    rest: list[Any] = [key for key in keys if not _is_text(key)]
     n_keys = n_parts = len(rest)
     if n_keys > MAX_NUMBERS:
         raise kind(
