@@ -354,6 +354,19 @@ def test_rows_that_hold_nothing(absent):
         DynamicModelTreeClassifier(absent=absent).fit([{}, {}], [0, 1])
 
 
+def test_a_wide_table_as_a_sparse_matrix_and_rows_without_cells():
+    rng = np.random.default_rng(1)
+    X = rng.normal(3, 1, size=(80, 600)) * (rng.random((80, 600)) < 0.7)
+    model = DynamicModelTreeClassifier().fit(X, (X[:, 0] > 3).astype(int))
+    assert model._tree.encoder.sparse.is_wide
+    expected = model.predict_proba(X)
+    np.testing.assert_array_equal(model.predict_proba(scipy.sparse.csr_array(X)), expected)
+    empty = model.predict_proba_one({})[1]
+    assert model.predict_proba_many([{}, {}])[1].tolist() == [empty, empty]
+    model.learn_many([{}, {}], [0, 1])
+    assert model.n_rows_seen_ == 82
+
+
 def test_names_stay_as_they_are_when_somebody_asks_for_them():
     X, y = messages(200)
     model = DynamicModelTreeClassifier(absent="zero")

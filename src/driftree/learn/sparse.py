@@ -90,6 +90,8 @@ class SparseFeatures:
         if isinstance(X, nw.DataFrame) and is_sparse(X) and not self.is_wide:
             names = list(X.columns) if names is None else names
             X = SparseMatrix.of(X.to_native().sparse.to_coo())
+        if isinstance(X, SparseMatrix) and self.is_wide:
+            X = SparseMatrix.of_dense(X.matrix.toarray())  # what is not stored is 0, not missing
         numbers = numbers_of(X)
         if numbers is not None:
             if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
@@ -267,6 +269,8 @@ def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, 
     if isinstance(X, np.ndarray):
         own = [f"x{j}" for j in range(X.shape[1])] if names is None else list(names)
         return [dict(zip(own, row, strict=True)) for row in X.tolist()]
+    if isinstance(X, DictRows):
+        return [{name: row.get(name) for name in X.columns} for row in X.rows]
     if isinstance(X, Columns):
         columns: Iterable[list[Any]] = (array.tolist() for array in X.arrays.values())
         return [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
