@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import driftree
 from driftree import (
@@ -93,6 +94,17 @@ def test_trees_of_a_forest_have_as_few_names_as_the_first(monkeypatch):
         model.learn_many(rows[i : i + 50], [f"label {i}" for i in range(50)])
     for tree in model._tree.trees:
         assert tree.encoder.row_face.n_sparse <= 1_000_000 // (6 * 4 * (1 + 3 * 50))
+
+
+@pytest.mark.parametrize("make", ALL)
+def test_what_has_learnt_nothing_says_so(make):
+    for asked in (
+        lambda: make().explain_one({"w1": 1}),
+        lambda: make().feature_importance(),
+        lambda: make().predict([{"w1": 1}]),
+    ):
+        with pytest.raises(NotFittedError):
+            asked()
 
 
 # ---------------------------------------------------------------------- odd names

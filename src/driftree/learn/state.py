@@ -6,6 +6,8 @@ import copy
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
+from sklearn.exceptions import NotFittedError
+
 from driftree.learn import growth
 from driftree.learn._kernels import Lock, StoredArrays, pack_arrays
 from driftree.learn.encoding import Encoder
@@ -272,7 +274,7 @@ class LearntState(Unsaved):
         """The tree, for attributes that exist once something was learnt."""
         tree = self._tree
         if tree is None:
-            raise AttributeError(
+            raise NotFittedError(
                 f"this {type(self).__name__} has learnt nothing yet: such attributes exist after "
                 "the first rows"
             )
