@@ -358,6 +358,7 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def("codes", &label_codes<Engine>, "labels"_a)
         .def("sparse_names", &Face::sparse_names)
         .def("names_of", &Face::names_of, "ids"_a)
+        .def("declare", &Face::declare, "names"_a)
         .def("free_places", &Face::free_places)
         .def_prop_ro("n_sparse", &Face::n_sparse)
         .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)

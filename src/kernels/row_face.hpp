@@ -122,6 +122,8 @@ public:
         if (!add_names(batch, fresh)) return nb::none();
         return nb::cast(std::move(batch));
     }
+    // Lets Python read rows in which one of these features has a value that is no text.
+    void declare(nb::object names) { reader_.declared = std::move(names); }
     // Ids of names, -1 for unknown ones; None if there is no room for new ones.
     nb::object sparse_ids(nb::list names, bool is_learning, bool is_centred) {
         Turn lock(engine_.turns, is_learning, without_gil);

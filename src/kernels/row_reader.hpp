@@ -160,6 +160,7 @@ public:
     nb::list levels;
     nb::dict labels;
     SparseNames sparse;
+    nb::object declared;  // set of sparse features that are categorical, whatever their values; null if there are none
 
 private:
     static constexpr std::size_t kMostCoded = 256;
@@ -204,6 +205,7 @@ private:
         const Pair* before = nullptr;
         for (; PyDict_Next(x, &position, &key, &value); pair++) {
             if (!SparseNames::is_plain(key)) return Pairs::odd;
+            if (is_declared_number(key, value)) return Pairs::wrong;
             if (before && before->value.ptr() == value) {  // often 1
                 pair->number = before->number;
             } else if (PyFloat_CheckExact(value) || PyLong_CheckExact(value)) {
@@ -238,6 +240,13 @@ private:
     static Py_hash_t hash_of(PyObject* key) {  // cannot fail for a plain name
         const Py_hash_t known = PyUnicode_CheckExact(key) ? reinterpret_cast<PyASCIIObject*>(key)->hash : -1;
         return known != -1 ? known : PyObject_Hash(key);
+    }
+    // Whether a value is a level, though not a text, since the user has declared the feature categorical: Python names it.
+    bool is_declared_number(PyObject* key, PyObject* value) const {
+        if (!declared.is_valid() || PyUnicode_Check(value)) return false;
+        const int found = PySet_Contains(declared.ptr(), key);
+        if (found < 0) nb::raise_python_error();
+        return found == 1;
     }
     static bool is_no_name(PyObject* key) {
         return key == Py_None || (PyFloat_Check(key) && std::isnan(PyFloat_AS_DOUBLE(key)));
@@ -278,6 +287,7 @@ private:
             double number = 1.0;
             if (value == Py_None) continue;
             if (is_learning && is_no_name(key)) return false;
+            if (is_declared_number(key, value)) return false;
             nb::object name = name_of(key, value);
             if (PyUnicode_Check(value) && !texts.add(name.ptr())) return false;
             if (!PyUnicode_Check(value) && !read_number(value, number)) return false;

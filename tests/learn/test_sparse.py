@@ -715,3 +715,44 @@ def test_code_of_a_name_may_look_at_a_model_but_not_learn(by, monkeypatch):
     assert pickle.dumps(model) != before
     for x in (row("a"), row("b"), row("w3", "w4")):
         assert model.predict_proba_one(x) == twin.predict_proba_one(x)
+
+
+# ---------------------------------------------------------------------- declared categories
+@pytest.mark.parametrize("forest", [False, True])
+@pytest.mark.parametrize("how", ["one", "many", "frame", "matrix"])
+def test_numbers_of_declared_features_are_levels(how, forest):
+    rng = np.random.default_rng(1)
+    zips = rng.integers(1, 6, 400)
+    y = np.isin(zips, [2, 4]).astype(int)
+    rows = [{"zip": int(z), f"w{rng.integers(50)}": 1} for z in zips]
+    kind = driftree.DynamicModelForestClassifier if forest else DynamicModelTreeClassifier
+    model = kind(absent="zero", categorical=["x0" if how == "matrix" else "zip"])
+    for i in range(0, 400, 50):
+        part, labels = rows[i : i + 50], y[i : i + 50]
+        if how == "one":
+            for row, label in zip(part, labels.tolist(), strict=True):
+                model.learn_one(row, label)
+        elif how == "many":
+            model.learn_many(part, labels)
+        elif how == "frame":
+            model.learn_many(pd.DataFrame(part), labels)
+        else:
+            model.partial_fit(scipy.sparse.csr_array(zips[i : i + 50, None]), labels)
+    name = "x0" if how == "matrix" else "zip"
+    names = [n for n in model._tree.encoder.row_face.sparse_names() if str(n).startswith(name)]
+    assert sorted(names) == [f"{name} == {z}" for z in range(1, 6)]
+    assert [model.predict_one({name: z}) for z in range(1, 6)] == [0, 1, 0, 1, 0]
+    assert [model.predict_one({name: z}) for z in (2.0, np.int64(4), "2")] == [1, 1, 1]
+    copied = pickle.loads(pickle.dumps(model))
+    copied.learn_one({name: 9}, 1)
+    assert f"{name} == 9" in copied._tree.encoder.row_face.sparse_names()
+    assert copied.predict_one({name: 4}) == 1
+
+
+def test_a_wide_table_with_declared_features_is_learnt_jointly():
+    rng = np.random.default_rng(1)
+    X = np.column_stack([rng.integers(1, 6, 60), rng.normal(size=(60, 520))])
+    y = np.isin(X[:, 0], [2, 4])
+    model = DynamicModelTreeClassifier(categorical=[0]).partial_fit(X, y)
+    assert model._tree.parameters.absent == "missing"
+    assert model._tree.encoder.levels[0] is not None

@@ -169,6 +169,8 @@ class _RowFace:
         """Number of named sparse features."""
     def sparse_names(self) -> list[Any]:
         """Return the names by id; None at free ids."""
+    def declare(self, names: frozenset[Any]) -> None:
+        """Return NotImplemented for rows in which one of these sparse features holds no text."""
     def names_of(self, ids: list[int]) -> list[Any]:
         """Return the names of some ids."""
     def free_places(self) -> list[int]:

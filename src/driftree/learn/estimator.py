@@ -292,8 +292,9 @@ class StreamEstimator(LearntState):
         is_told = getattr(self, "absent", None) is not None
         if isinstance(rows.table, DictRows) and not is_told:
             rows = NamedTable.of(rows.table.to_columns())
-        tree = self._own_tree(afresh=afresh, is_sparse=rows.is_wide or rows.is_sparse)
-        if rows.is_wide and tree.encoder.sparse and not is_told:
+        is_wide = rows.is_wide and not self.categorical  # whose columns would be numbers there
+        tree = self._own_tree(afresh=afresh, is_sparse=is_wide or rows.is_sparse)
+        if is_wide and tree.encoder.sparse and not is_told:
             tree.encoder.sparse.is_wide = True
         return tree
 

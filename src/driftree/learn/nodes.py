@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from driftree.learn.events import Condition, make_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Hashable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -35,7 +35,9 @@ class TreeNodes:
     def end_call(self) -> None:
         """Finish a call, after all its rows."""
 
-    def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
+    def sparse_features(
+        self, row_face: _RowFace, categorical: frozenset[Hashable]
+    ) -> SparseFeatures | None:
         """Return the reader of sparse rows; None if they are not supported."""
         return None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import narwhals.stable.v2 as nw
@@ -20,7 +21,7 @@ from driftree.learn._kernels import SparseRows
 from driftree.learn.columns import Batch, News, infinite, to_numbers, to_numpy
 from driftree.learn.tables import Columns, DictRows, SparseMatrix, holds_numbers, is_sparse
 from driftree.learn.times import TIME_TYPES, split_row
-from driftree.learn.validation import is_missing, row_of
+from driftree.learn.validation import is_missing, plain, row_of
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class SparseFeatures:
         Defines when a feature gets a column.
     max_features : int
         Largest number of names.
+    categorical : frozenset of names
+        Features whose values are levels even if they are numbers.
     """
 
     def __init__(
@@ -60,11 +63,16 @@ class SparseFeatures:
         engine: MeasuredEngine,
         constants: MeasuredConstants,
         max_features: int,
+        categorical: frozenset[Hashable] = frozenset(),
     ) -> None:
         self.row_face = row_face
         self.engine = engine
         self.constants = constants
         self.max_features = max_features
+        columns = (f"x{place}" for place in categorical if isinstance(place, int))  # of arrays
+        self.categorical = categorical.union(columns)
+        if categorical:
+            row_face.declare(self.categorical)
         self.is_wide = False
         """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
         self.expect()
@@ -76,7 +84,8 @@ class SparseFeatures:
 
         A name takes three numbers per label in each model that knows it.
         """
-        n_outputs = self.engine.n_classes + n_new if n_new else self.engine.n_outputs
+        n_classes = self.engine.n_classes + n_new
+        n_outputs = n_classes if n_new and n_classes > 2 else self.engine.n_outputs
         n_bytes = CELL_COPIES * 4 * (1 + 3 * n_outputs)
         self.engine.most_sparse = max(1, min(self.max_features, memory.MOST_BYTES // n_bytes))
 
@@ -98,7 +107,10 @@ class SparseFeatures:
                 names = list(X.columns)
             X = SparseMatrix.of_dense(numbers) if self.is_wide else SparseMatrix.of(numbers)
         if isinstance(X, SparseMatrix):
-            return self._batch(self._read_matrix(X, names, learning=learning, rows=rows))
+            own = [f"x{c}" for c in range(X.shape[1])] if names is None else names
+            if self.categorical.isdisjoint(own):
+                return self._batch(self._read_matrix(X, names, learning=learning, rows=rows))
+            names = own
         dicts = to_dicts(X, names)
         chosen = dicts if rows is None else [dicts[i] for i in rows]
         return self.read_dicts(chosen, learning=learning, rows=rows)
@@ -112,7 +124,7 @@ class SparseFeatures:
         if not (learning and self._is_over):
             found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
-            plain = [check_row(row, i, rows) for i, row in enumerate(given)]
+            plain = [check_row(row, i, rows, self.categorical) for i, row in enumerate(given)]
             if learning:
                 self.admit(Counter(name for row in plain for name in row))
             found = self.row_face.read_dicts(plain, learning=False)
@@ -274,22 +286,29 @@ def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, 
     if isinstance(X, Columns):
         columns: Iterable[list[Any]] = (array.tolist() for array in X.arrays.values())
         return [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-    assert not isinstance(X, SparseMatrix)
+    if isinstance(X, SparseMatrix):
+        assert names is not None
+        held = [names[c] for c in X.matrix.indices.tolist()]
+        cells = list(zip(held, X.matrix.data.tolist(), strict=True))
+        return [dict(cells[i:j]) for i, j in pairwise(X.matrix.indptr.tolist())]
     rows: list[Any] = X.rows(named=True)
     return rows
 
 
-def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
-    """Return the features of a row, each level of a text as one; raise if it is invalid."""
+def check_row(
+    row: Any, place: int, rows: Rows, categorical: frozenset[Hashable] = frozenset()
+) -> dict[Hashable, float]:
+    """Return the features of a row, each level as one; raise if it is invalid."""
     if not hasattr(row, "items"):
         raise TypeError(f"a row must be a dict of feature names to values, got {shown(row)}")
     held: dict[Hashable, float] = {}
     where = None if rows is None else rows[place : place + 1]
     for name, value in row.items():
-        if isinstance(value, (str, *TIME_TYPES)):
+        is_level = isinstance(value, str) or (name in categorical and not is_missing(value))
+        if is_level or isinstance(value, TIME_TYPES):
             check_names([name])
-        if isinstance(value, str):
-            held[f"{name} == {value}"] = 1.0
+        if is_level:
+            held[f"{name} == {_level(value)}"] = 1.0
         elif not is_missing(value):
             if isinstance(value, TIME_TYPES):
                 held |= check_row(split_row({name: value}, ()), place, rows)
@@ -299,6 +318,13 @@ def check_row(row: Any, place: int, rows: Rows) -> dict[Hashable, float]:
                 held[name] = number
     check_names(held)
     return held
+
+
+def _level(value: Any) -> Any:
+    """Return a level as it is named: 1, 1.0 and True are the same one."""
+    level = plain(value)
+    is_whole = isinstance(level, bool) or (isinstance(level, float) and level.is_integer())
+    return int(level) if is_whole else level
 
 
 def check_names(names: Iterable[Any]) -> None:

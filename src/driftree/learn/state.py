@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from driftree.learn import growth
 from driftree.learn._kernels import Lock, StoredArrays, pack_arrays
-from driftree.learn.encoding import Encoder
+from driftree.learn.encoding import Encoder, as_set
 from driftree.learn.memory import bytes_of
 from driftree.learn.storage import models
 from driftree.learn.target import Labels
@@ -127,7 +127,7 @@ def connect(
         tree.engine,
         categorical,
         indicators=indicators,
-        sparse=tree.sparse_features(row_face),
+        sparse=tree.sparse_features(row_face, as_set(categorical)),
     )
     tree.target = target(row_face, tree.engine)  # type: ignore[call-arg]
 

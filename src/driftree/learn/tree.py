@@ -92,7 +92,9 @@ class Tree(TreeNodes):
             self._keep(History(self.evidence.sample_rows) if history is None else history)
             self._watch(WATCH)
 
-    def sparse_features(self, row_face: _RowFace) -> SparseFeatures | None:
+    def sparse_features(
+        self, row_face: _RowFace, categorical: frozenset[Hashable]
+    ) -> SparseFeatures | None:
         """Return the reader of sparse rows, if absent features are zero."""
         evidence, p = self.evidence, self.parameters
         if not isinstance(evidence, MeasuredTrials) or isinstance(p, PaperParameters):
@@ -100,7 +102,9 @@ class Tree(TreeNodes):
         if p.absent != "zero":
             return None
         assert isinstance(row_face, MeasuredRowFace)
-        return SparseFeatures(row_face, evidence.engine, evidence.constants, p.max_features)
+        return SparseFeatures(
+            row_face, evidence.engine, evidence.constants, p.max_features, categorical
+        )
 
     # ------------------------------------------------------------------ one time step
     def learn(
