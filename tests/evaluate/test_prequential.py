@@ -165,6 +165,19 @@ def test_rows_are_opened_as_a_stream():
     assert own == figures(prequential("dmt", open_stream(given, batch=100)))
 
 
+def test_no_batch_is_lost_if_a_stream_has_one_iterator_only():
+    class Queue:
+        def __init__(self):
+            self.batches = sea(3000)
+
+        def __iter__(self):
+            return self.batches
+
+    expected = figures(prequential("dmt", list(sea(3000))))
+    assert expected
+    assert figures(prequential("dmt", Queue())) == expected
+
+
 def test_sparse_rows_stay_dicts():
     """Words that a row lacks are 0, as for `learn_one`, and not missing in a table of all."""
     rng = np.random.default_rng(1)

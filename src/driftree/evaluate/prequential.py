@@ -165,7 +165,8 @@ def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
         return opened
     items = iter(stream)
     first = next(items, None)
-    pairs = chain([] if first is None else [first], items) if items is stream else stream
+    is_shared = iter(stream) is items  # the first item is gone, as it is from a generator
+    pairs = chain([] if first is None else [first], items) if is_shared else stream
     if not _is_row(first):
         return pairs
     is_known = getattr(stream, "n_samples", None) is not None  # of River's data sets
