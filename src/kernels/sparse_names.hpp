@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,12 @@ namespace driftree {
 namespace nb = nanobind;
 
 constexpr Py_ssize_t kMostNameLength = 1000;
+
+// It differs from process to process, so that nobody can choose numbers as names whose places are all the same.
+inline const std::uint64_t kNameFactor = [] {
+    std::random_device random;
+    return std::uint64_t{random()} << 32 | random() | 1;
+}();
 
 class SparseNames {
 public:
@@ -125,7 +132,7 @@ private:
         Text text;
     };
     std::size_t first(Py_hash_t hash) const {
-        return (static_cast<std::uint64_t>(hash) * 0x9E3779B97F4A7C15ull >> 32) & (places_.size() - 1);
+        return (static_cast<std::uint64_t>(hash) * kNameFactor >> 32) & (places_.size() - 1);
     }
     // A comparison may run code of a name. The caller holds the model's lock, and places change only under a closed turn,
     // inside which nothing can be learnt (turns.hpp).

@@ -13,6 +13,7 @@ from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
 from driftree.learn import growth, memory
 from driftree.learn.memory import SchemaSize
+from driftree.learn.tables import DictRows
 from driftree.learn.validation import InputWarning
 from driftree.learn.weights import MAX_WEIGHT
 from states import MODELS, check_probabilities, infinite_arrays, state_hash
@@ -202,6 +203,16 @@ def test_what_comes_bit_by_bit_is_refused_as_well(name, monkeypatch):
     assert state_hash(model) == state_hash(twin)
     with pytest.raises(ValueError, match="would take"):
         model.learn_many({"x0": [1.0] * 3000}, list(range(3000)))
+    assert state_hash(model) == state_hash(twin)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_very_many_names_in_dicts_are_refused_before_a_table_is_made(name, monkeypatch):
+    model = taught(name, "colors")
+    twin = copy.copy(model)
+    monkeypatch.setattr(DictRows, "arrays", property(lambda _: pytest.fail("a table was made")))
+    with pytest.raises(ValueError, match="would take"):
+        model.learn_many([{f"n{i}": 1.0} for i in range(60_000)], ["no"] * 60_000)
     assert state_hash(model) == state_hash(twin)
 
 

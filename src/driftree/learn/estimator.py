@@ -256,6 +256,8 @@ class StreamEstimator(LearntState):
             are_all=afresh,
         )
         _expect(tree, answers)
+        if isinstance(rows.table, DictRows) and tree.encoder.sparse is None:
+            growth.check_dicts(tree, rows.table, weights.rows)
         batch = tree.encoder.read(
             rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
         )

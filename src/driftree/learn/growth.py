@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.columns import News
-from driftree.learn.memory import SchemaSize, check_budget, text_bytes
-from driftree.learn.validation import check_codes
+from driftree.learn.memory import MOST_BYTES, SchemaSize, check_budget, text_bytes
+from driftree.learn.times import whole_names
+from driftree.learn.validation import check_codes, is_missing
 from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from driftree.learn.encoding import Encoder
+    from driftree.learn.tables import DictRows
+    from driftree.learn.validation import Rows
 
 
 class GrowingTree(Protocol):
@@ -42,6 +45,28 @@ def check(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> Non
     """Raise if what is new in a batch would take too much memory."""
     if labels or news.brings_columns:
         check_budget(tree, _size_with(tree.encoder, news, labels))
+
+
+def check_dicts(tree: GrowingTree, table: DictRows, rows: Rows) -> None:
+    """Raise if dicts would take too much memory as a table, or their new features in the models.
+
+    A table has a cell for each row and name: with very many names that may be more than a machine
+    has, though the rows themselves are small.
+    """
+    names = tree.encoder.names
+    known = {*names, *whole_names(names)}
+    new = [name for name in table.columns if name not in known]
+    if new:
+        dicts = table.rows if rows is None else [table.rows[i] for i in rows]
+        held = {name for row in dicts for name, value in row.items() if not is_missing(value)}
+        check(tree, News(features=[(name, False, True) for name in new if name in held]))
+    n_cells = table.shape[0] * table.shape[1]
+    if 8 * n_cells > MOST_BYTES and 2 * sum(map(len, table.rows)) < n_cells:
+        raise ValueError(
+            f"{table.shape[0]:,} rows with {table.shape[1]:,} names would take "
+            f"{8 * n_cells / 2**30:.1f} GiB as a table, at most {MOST_BYTES / 2**30:.1f} GiB are "
+            "allowed: give fewer rows at a time"
+        )
 
 
 def commit(tree: GrowingTree, news: News, labels: Sequence[Hashable] = ()) -> None:

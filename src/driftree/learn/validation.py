@@ -23,8 +23,11 @@ if TYPE_CHECKING:
     Rows = NDArray[np.intp] | None  # the rows of the input that count; None is all of them
 
 # Python randomises the hashes of text and bytes, but not of numbers and tuples: an attacker can
-# make them all collide, and n of them then need n * n / 2 comparisons, here about a second.
-MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes
+# make them all collide, and n of them then need n * n / 2 comparisons, here about a second. Small
+# whole numbers cannot collide for long: their hash is the number, and a dict uses five more bits of
+# it with each probe.
+MAX_SMALL = 2**31
+MAX_NUMBERS = 10_000  # labels, or names, that are neither text nor bytes nor small whole numbers
 MAX_PARTS = 50_000  # of all of them together: parts of long numbers and tuples
 
 
@@ -108,30 +111,30 @@ def as_objects(values: list[Any]) -> NDArray[Any]:
 
 
 # ---------------------------------------------------------------------- keys and codes
-def _is_text(key: Hashable) -> bool:
-    """Return whether a key is text, bytes, or a tuple of these, whose hashes are secret."""
+def _is_safe(key: Hashable) -> bool:
+    """Return whether keys of this kind cannot be made to collide."""
     if isinstance(key, tuple):
         return bool(key) and all(isinstance(part, (str, bytes)) for part in key)
-    return isinstance(key, (str, bytes))
+    return isinstance(key, (str, bytes)) or (isinstance(key, int) and -MAX_SMALL < key < MAX_SMALL)
 
 
 def check_keys(keys: Iterable[Hashable], what: str, kind: type[ValueError] = ValueError) -> None:
-    """Raise if there are too many keys that could be made to collide; text and bytes cannot.
+    """Raise if there are too many keys that could be made to collide.
 
     Examples
     --------
-    >>> check_keys(map(str, range(100_000)), "labels")
     >>> check_keys(range(100_000), "labels")
+    >>> check_keys([i / 10 for i in range(100_000)], "labels")
     Traceback (most recent call last):
-    ValueError: 100,000 labels are neither text nor bytes, but at most 10,000 may be: convert
-    them to text
+    ValueError: 100,000 labels are neither text nor small whole numbers, but at most 10,000 may
+    be: convert them to text
     """
-    rest: list[Any] = [key for key in keys if not _is_text(key)]
+    rest: list[Any] = [key for key in keys if not _is_safe(key)]
     n_keys = n_parts = len(rest)
     if n_keys > MAX_NUMBERS:
         raise kind(
-            f"{n_keys:,} {what} are neither text nor bytes, but at most {MAX_NUMBERS:,} may be: "
-            "convert them to text"
+            f"{n_keys:,} {what} are neither text nor small whole numbers, but at most "
+            f"{MAX_NUMBERS:,} may be: convert them to text"
         )
     while rest and n_parts <= MAX_PARTS:
         key = rest.pop()
