@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import driftree
-from driftree.learn.storage import atomic
+from driftree.learn.storage import atomic, locks
 
 OTHER = 12345  # a user and a group that nobody is
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
@@ -29,7 +29,7 @@ def test_nobody_else_gives_files_their_names_or_locks_them():
     rename, lock = re.compile(r"os\.(replace|rename)\b|\.rename\("), re.compile(r"\bflock\b")
     texts = [(path.name, path.read_text()) for path in Path(driftree.__file__).parent.rglob("*.py")]
     assert [name for name, text in texts if rename.search(text)] == ["atomic.py"]
-    assert [name for name, text in texts if lock.search(text)] == ["atomic.py"]
+    assert [name for name, text in texts if lock.search(text)] == ["locks.py"]
 
 
 def make(tmp_path, mode=0o640, owner=-1, group=-1):
@@ -216,7 +216,7 @@ def test_a_folder_that_cannot_be_opened_is_an_error_that_names_the_path(tmp_path
 # ---------------------------------------------------------------------- locks
 HOLDER = """
 import sys
-from driftree.learn.storage.atomic import take_lock
+from driftree.learn.storage.locks import take_lock
 take_lock(sys.argv[1], "")
 print("taken", flush=True)
 sys.stdin.read()
@@ -229,19 +229,19 @@ def test_a_lock_names_its_process_and_ends_with_it(tmp_path):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout.readline() == b"taken\n"
         with pytest.raises(BlockingIOError) as caught:
-            atomic.take_lock(path, "wait")
+            locks.take_lock(path, "wait")
         assert str(caught.value) == f"{tmp_path} is in use by process {holder.pid}: wait"
         holder.kill()
-    os.close(atomic.take_lock(path, "wait"))
+    os.close(locks.take_lock(path, "wait"))
 
 
 def test_who_waits_for_a_lock_gets_it_next(tmp_path):
     path = tmp_path / "lock"
-    fd = atomic.take_lock(path, "wait")
+    fd = locks.take_lock(path, "wait")
     order = []
 
     def work():
-        with atomic.wait_for_lock(path):
+        with locks.wait_for_lock(path):
             order.append("waited")
 
     thread = threading.Thread(target=work)
@@ -254,6 +254,6 @@ def test_who_waits_for_a_lock_gets_it_next(tmp_path):
 
 
 def test_where_there_are_no_locks_it_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic, "fcntl", None)
+    monkeypatch.setattr(locks, "fcntl", None)
     with pytest.raises(OSError, match="which exist on Linux and macOS"):
-        atomic.take_lock(tmp_path / "lock", "wait")
+        locks.take_lock(tmp_path / "lock", "wait")

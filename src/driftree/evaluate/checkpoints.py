@@ -23,7 +23,8 @@ from driftree.learn.storage import (
     models,
     name_errors,
 )
-from driftree.learn.storage.atomic import TEMPORARY, Closing, take_lock
+from driftree.learn.storage.atomic import TEMPORARY, Closing
+from driftree.learn.storage.locks import take_lock
 from driftree.learn.validation import check_keys
 from driftree.learn.words import quoted
 from driftree.stored import CLASSES

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn.storage import ModelFileError, models
-from driftree.learn.storage.atomic import take_lock
+from driftree.learn.storage.locks import take_lock
 from driftree.scale.keys import Tally
 from driftree.stored import CLASSES
 

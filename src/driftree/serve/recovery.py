@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from driftree.evaluate.learners import make_learner
 from driftree.learn.storage import ModelFileError, models, name_errors
-from driftree.learn.storage.atomic import take_lock
+from driftree.learn.storage.locks import take_lock
 from driftree.learn.words import list_names
 from driftree.serve.journal import (
     INSTEAD,

@@ -16,7 +16,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from driftree.learn.storage.atomic import put_in_place, replace_text, wait_for_lock
+from driftree.learn.storage.atomic import put_in_place, replace_text
+from driftree.learn.storage.locks import wait_for_lock
 
 Progress = Callable[[int, int | None], object]
 
