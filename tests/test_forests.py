@@ -278,6 +278,16 @@ def test_a_forest_of_sparse_rows_that_follows_a_number_comes_back():
         model.learn_one(row, i % 7)
 
 
+def test_words_that_become_columns_keep_their_names():
+    model, rng = DynamicModelForestRegressor(n_trees=3, absent="zero"), np.random.default_rng(1)
+    for _ in range(300):
+        row = {f"w{i}": 1.0 for i in rng.zipf(1.5, size=5) % 50}
+        model.learn_one(row, 5.0 * ("w1" in row) + rng.normal())
+    assert len(model._tree.encoder.names) > 3  # besides recent targets
+    importance = model.feature_importance()
+    assert max(importance, key=lambda name: importance[name].weight) == "w1"
+
+
 # ---------------------------------------------------------------------- members
 def test_files_of_before_have_one_number_of_rows_for_all_trees():
     X, y = draw(500)

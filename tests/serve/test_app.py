@@ -95,6 +95,44 @@ def test_predictions_are_those_of_the_model(served, model):
         assert shares == list(model.predict_proba_one(row).values())
 
 
+def test_rows_of_words_may_be_empty_and_have_very_many_names(tmp_path):
+    rng = np.random.default_rng(1)
+    batches = []
+    for _ in range(40):
+        rows = [
+            {f"w{i}": 1 for i in rng.zipf(1.5, size=size) % 500} for size in rng.integers(0, 6, 10)
+        ]
+        batches.append((rows, ["spam" if "w1" in row else "ham" for row in rows]))
+    batches[0][0][:3] = [{}, {"w1": 1}, {"w2": 1, "lang": "en"}]
+    batches[1][0][0] = {f"w{i}": 1 for i in range(30)}  # more names than other models may have
+    recovered, model = start(tmp_path / "model.dmt", new=True), DynamicModelTreeClassifier()
+    app = make_app(recovered.writer)
+    for rows, labels in batches:
+        assert ask(app, "POST", "/learn", {"rows": rows, "labels": labels}).status == 200
+        model.learn_many(rows, labels)
+    found = ask(app, "POST", "/predict", {"rows": [{"w1": 1, "w3": 1, "new": 1}, {}]}).json
+    assert found["unknown"] == ["new"]
+    assert found["probabilities"][1] == list(model.predict_proba_one({}).values())
+    assert ask(app, "POST", "/explain", {"row": {}}).status == 200
+    summary, page = ask(app, "GET", "/model").json, ask(app, "GET", "/").body.decode()
+    assert summary["n_features"] > 100 > len(summary["features"])
+    assert f"from {summary['n_features']} features" in page
+    assert f"{summary['n_features'] - len(summary['features'])} features that few rows hold" in page
+    os.close(recovered.lock)  # as if it were killed
+    again = start(tmp_path / "model.dmt")
+    assert to_bytes(again.writer.model) == to_bytes(model)
+    again.writer.close()
+    os.close(again.lock)
+
+
+def test_sparse_names_that_json_has_not_are_refused(tmp_path):
+    model = DynamicModelTreeClassifier(absent="zero")
+    model.learn_many([{7: 1}, {8: 1}], [0, 1])
+    model.save(tmp_path / "model.dmt")
+    with pytest.raises(ValueError, match="a feature named 7, but names are text in JSON"):
+        start(tmp_path / "model.dmt")
+
+
 def test_labels_are_predicted_by_the_threshold():
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(3000, 2))

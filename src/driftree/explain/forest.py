@@ -307,7 +307,7 @@ def told_names(forest: Forest, member: Member, why: Explanations) -> list[str]:
 def pair_names(forest: Forest, member: Member, shown: list[str]) -> list[str]:
     """Return the names of a tree's features: the forest's, or both of a pair."""
     pairs = member.pairs
-    if not len(pairs.sources):
+    if not len(pairs.sources) or forest.encoder.sparse is not None:  # then there are no pairs
         return list(member.tree.encoder.display_names)
     told = []
     for source in pairs.sources.tolist():

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from driftree.learn.words import distinct_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,7 +46,7 @@ def sparse_engine(encoder: Encoder) -> MeasuredEngine:
     return cast("MeasuredEngine", encoder.engine)
 
 
-def unknown_names(encoder: Encoder, x: dict[Hashable, object]) -> list[Hashable]:
+def unknown_names(encoder: Encoder, x: Mapping[Any, object]) -> list[Hashable]:
     """Return the names in a row that have no weight; a text is a feature for each of its levels."""
     if encoder.sparse is None:
         return [name for name in x if name not in encoder.names]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.serve.middleware import HOST
 from driftree.serve.responses import drifts_of, summarise, watch_figures
-from driftree.serve.writer import predicts_numbers
+from driftree.serve.writer import predicts_numbers, sparse_names
 from driftree.show.report_data import visible
 
 if TYPE_CHECKING:
@@ -115,6 +115,8 @@ def look_at(writer: Writer) -> ModelView:
         for name, own in list(levels.items())[:SAMPLED]
         if own != []
     }
+    if sparse := sparse_names(model):  # a row holds few of them
+        sample = dict.fromkeys((summary["features"] or sparse)[:SAMPLED], 1)
     return ModelView(
         name=writer.path.name,
         summary=summary,
@@ -171,7 +173,7 @@ def landing_page(seen: ModelView, address: str, *, needs_token: bool) -> str:
     parts = [
         _section("At present", _numbers(seen)),
         _section("Labels", _labels(seen)) if not seen.are_numbers else "",
-        _section("Features", _features(seen)) if seen.levels else "",
+        _section("Features", _features(seen)) if seen.summary["n_features"] else "",
         _section("Drifts", _drifts(seen)) if "driftree_drifts_total" in seen.figures else "",
         _section("Ask it", "".join(_examples(seen, address, needs_token=needs_token))),
         _section("All endpoints", _endpoints(seen)),
@@ -198,7 +200,7 @@ def _header(seen: ModelView) -> str:
     summary = seen.summary
     n_rows, n_features, n_labels = (
         summary["n_rows_seen"],
-        len(summary["features"]),
+        summary["n_features"],
         len(summary["classes"]),
     )
     what = "a number" if seen.are_numbers else f"one of {_count(n_labels, 'label')}"
@@ -257,7 +259,12 @@ def _features(seen: ModelView) -> str:
         name: "number" if levels is None else _count(len(levels), "level")
         for name, levels in seen.levels.items()
     }
-    return _chips([f"{_text(name)} <span>{kind}</span>" for name, kind in kinds.items()])
+    chips = _chips([f"{_text(name)} <span>{kind}</span>" for name, kind in kinds.items()])
+    n_sparse = seen.summary["n_features"] - len(kinds)
+    if not n_sparse:
+        return chips
+    others = f"{_count(n_sparse, 'feature')} that few rows hold"
+    return f'{chips}<p class="quiet">And {others}.</p>' if kinds else f"<p>{others}.</p>"
 
 
 def _chips(texts: list[str]) -> str:

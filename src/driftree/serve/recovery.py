@@ -35,6 +35,7 @@ from driftree.serve.writer import (
     feature_names,
     labels_of,
     predicts_numbers,
+    sparse_names,
 )
 from driftree.stored import CLASSES
 
@@ -193,6 +194,7 @@ def _read_note(data: Any) -> Note | None:
 def check_model(model: Any, limits: Limits) -> None:
     """Raise if JSON cannot express the features or labels, or if there are too many."""
     names, labels = feature_names(model), labels_of(model)
+    sparse = sparse_names(model)
     if limits.labels is not None:
         if predicts_numbers(model):
             raise ValueError("--labels is for classifiers, but this model predicts numbers")
@@ -201,7 +203,7 @@ def check_model(model: Any, limits: Limits) -> None:
                 f"the model has learnt {list_names(stray)}, but --labels has only "
                 f"{list_names(limits.labels)}: add the others, or start with a new model"
             )
-    for name in names:
+    for name in (*names, *sparse):
         if type(name) is not str:
             raise ValueError(
                 f"the model has a feature named {name!r}, but names are text in JSON: train it "
@@ -215,7 +217,7 @@ def check_model(model: Any, limits: Limits) -> None:
                 "booleans"
             )
     for what, n, most in (
-        ("features", len(names), limits.max_features),
+        ("features", 0 if sparse else len(names), limits.max_features),
         ("labels", len(labels), limits.max_labels),
     ):
         if n > most:

@@ -45,7 +45,8 @@ class Limits:
         Rows of a request.
     max_features, max_labels : int
         Features that the model, and the rows of a request, may have; labels of the model. They keep
-        clients from exhausting the memory: models are quadratic in the inputs.
+        clients from exhausting the memory: models are quadratic in the inputs. Sparse features do
+        not count: the model's own `max_features` limits them.
     max_waiting : int
         Batches that may wait for the writer.
     body_seconds : float
@@ -237,8 +238,11 @@ def read(kind: type[Model], data: Any) -> Model:
 
 
 # ---------------------------------------------------------------------- rows
-def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
-    """Raise if there are too many rows or names, or a cell has an unsupported value."""
+def check_rows(rows: list[dict[str, Any]], limits: Limits, *, are_sparse: bool = False) -> None:
+    """Raise if there are too many rows or names, or a cell has an unsupported value.
+
+    Sparse rows may be empty, as a message without any words, and have any number of names.
+    """
     if len(rows) > limits.max_rows:
         raise Refusal(
             413,
@@ -247,13 +251,13 @@ def check_rows(rows: list[dict[str, Any]], limits: Limits) -> None:
         )
     names: set[str] = set()
     for i, row in enumerate(rows):
-        if not row:
+        if not row and not are_sparse:
             raise Refusal(422, f"row {i} has no features: give at least one")
         names.update(row)
         for name, cell in row.items():
             if cell is not None:
                 check_value(cell, f"column {quoted(name)}, row {i}")
-    if len(names) > limits.max_features:
+    if len(names) > limits.max_features and not are_sparse:
         raise Refusal(
             422,
             f"the rows name {len(names):,} features, more than the {limits.max_features:,} "
@@ -386,7 +390,7 @@ class LearnBatch:
             raise Refusal(422, "its labels or weights are not a list")
         if not isinstance(key, str | None):
             raise Refusal(422, "its key is not text")
-        check_rows(rows, UNLIMITED)
+        check_rows(rows, UNLIMITED, are_sparse=True)
         check_batch(labels, weights)
         check_key(key)
         return cls(rows, labels, weights, key)

@@ -13,11 +13,12 @@ from pydantic import BaseModel, Field
 from driftree.explain.changes import can_tell, count_changes
 from driftree.explain.counterfactual.solver import patience
 from driftree.explain.forest import ForestExplanation
+from driftree.explain.sparse import unknown_names
 from driftree.explain.text import export_text
 from driftree.explain.tree_data import finite
 from driftree.forests import DynamicModelForest
 from driftree.serve.requests import Cell, Label, Refusal
-from driftree.serve.writer import feature_names, labels_of, predicts_numbers
+from driftree.serve.writer import feature_names, labels_of, predicts_numbers, sparse_names
 
 if TYPE_CHECKING:
     from driftree.explain.counterfactual import Counterfactual
@@ -198,6 +199,7 @@ class Summary(BaseModel):
     kind: str
     parameters: dict[str, Any]
     features: list[str]
+    n_features: int  # sparse ones included
     classes: list[Label]
     n_rows_seen: int
     n_nodes: int
@@ -325,7 +327,10 @@ def _tell_way(way: Counterfactual) -> dict[str, Any]:
 
 def _unknown(model: Any, *rows: dict[str, Any]) -> list[str]:
     """Return the names in rows that the model does not know."""
-    return sorted({name for row in rows for name in row}.difference(feature_names(model)))
+    if model._tree is None:
+        return sorted({name for row in rows for name in row})
+    encoder = model._tree.encoder
+    return sorted({str(name) for row in rows for name in unknown_names(encoder, row)})
 
 
 def _terms(why: Explanation | ForestExplanation, *, is_number: bool) -> dict[str, Any]:
@@ -401,11 +406,13 @@ def summarise(writer: Writer) -> dict[str, Any]:
     """Return class, parameters and size of the model; it must not learn meanwhile."""
     model = writer.model
     parameters = model.get_params(deep=False)
-    names = parameters["categorical"]
+    names, categorical = feature_names(model), parameters["categorical"]
     return {
         "kind": type(model).__name__,
-        "parameters": parameters | {"categorical": None if names is None else list(names)},
-        "features": feature_names(model),
+        "parameters": parameters
+        | {"categorical": None if categorical is None else list(categorical)},
+        "features": names,
+        "n_features": len({*names, *sparse_names(model)}),
         "classes": labels_of(model),
         "n_rows_seen": getattr(model, "n_rows_seen_", 0),  # if it has learnt nothing
         "n_nodes": getattr(model, "n_nodes_", 1),

@@ -292,7 +292,9 @@ class Writer:
 
     def _check_size(self, batch: LearnBatch) -> None:
         """Raise if the model would have more features or labels than allowed."""
-        names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
+        names: set[Any] = set()
+        if not is_sparse(self.model):  # its names are limited by its own `max_features`
+            names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
         labels = set(labels_of(self.model))
         if not predicts_numbers(self.model):
             labels |= {label for label in batch.labels if label is not None}
@@ -382,12 +384,26 @@ class Writer:
 
 
 # ---------------------------------------------------------------------- looking at a model
+def is_sparse(model: Any) -> bool:
+    """Return whether features that a row lacks are 0: it may then hold few of very many."""
+    if model._tree is None:
+        return getattr(model, "absent", None) == "zero"
+    return model._tree.encoder.sparse is not None
+
+
 def feature_names(model: Any) -> list[Any]:
-    """Return the names of the features that a model has seen in rows."""
+    """Return the names of the features that a model has seen in rows, except sparse ones."""
     if model._tree is None:
         return []
     given = model._tree.encoder.given_names
     return [name for name in model._tree.encoder.names if name in given]
+
+
+def sparse_names(model: Any) -> list[Any]:
+    """Return the names of sparse features, also of those with a column; none if rows are dense."""
+    if model._tree is None or not is_sparse(model):
+        return []
+    return [name for name in model._tree.encoder.row_face.sparse_names() if name is not None]
 
 
 def predicts_numbers(model: Any) -> bool:
