@@ -27,6 +27,7 @@ from driftree.evaluate.records import Record
 from driftree.evaluate.scores import Size, measure_memory, measure_size
 from driftree.explain.changes import Listener, can_tell
 from driftree.streams.rows import Rows
+from driftree.streams.sources import is_row
 from driftree.streams.stream import Stream, open_stream
 
 if TYPE_CHECKING:
@@ -158,27 +159,21 @@ def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
     is_file = isinstance(stream, (str, PathLike))
     is_table = isinstance(stream, (tuple, np.ndarray)) or nw.dependencies.is_into_dataframe(stream)
     if is_file or is_table:
-        batch = UNKNOWN_ROWS_BATCH if is_file and stream == STANDARD_INPUT else BATCH_SHARE
-        text = evaluation.text if is_file else ()
-        opened = open_stream(stream, batch=batch, task=numbers, text=text)
-        opened.batch_rows = max(SMALLEST_BATCH, opened.batch_rows)
-        return opened
-    items = iter(stream)
-    first = next(items, None)
-    is_shared = iter(stream) is items  # the first item is gone, as it is from a generator
-    pairs = chain([] if first is None else [first], items) if is_shared else stream
-    if not _is_row(first):
-        return pairs
-    is_known = getattr(stream, "n_samples", None) is not None  # of River's data sets
-    opened = open_stream(pairs, batch=BATCH_SHARE if is_known else UNKNOWN_ROWS_BATCH, task=numbers)
+        is_counted = not (is_file and stream == STANDARD_INPUT)
+    else:
+        items = iter(stream)
+        first = next(items, None)
+        is_shared = iter(stream) is items  # the first item is gone, as it is from a generator
+        pairs = chain([] if first is None else [first], items) if is_shared else stream
+        if not is_row(first):
+            return pairs
+        is_counted = getattr(stream, "n_samples", None) is not None  # as River's data sets are
+        stream = pairs
+    batch = BATCH_SHARE if is_counted else UNKNOWN_ROWS_BATCH
+    text = evaluation.text if is_file else ()
+    opened = open_stream(stream, batch=batch, task=numbers, text=text)
     opened.batch_rows = max(SMALLEST_BATCH, opened.batch_rows)
     return opened
-
-
-def _is_row(item: Any) -> bool:
-    """Return whether it is a row, a dict and a label, rather than a batch."""
-    is_pair = isinstance(item, (tuple, list)) and len(item) == 2
-    return is_pair and isinstance(item[0], Mapping) and np.ndim(item[1]) == 0
 
 
 def _resume(

@@ -429,6 +429,18 @@ def look_at_target(
     return find_target(name, how, values, [float(v) for v in values] if is_number else None)
 
 
+def is_row(item: Any) -> bool:
+    """Return whether an item is a row, a dict and a label, rather than a batch.
+
+    Examples
+    --------
+    >>> is_row(({"age": 31}, "yes")), is_row(({"age": [31, 47]}, ["yes", "no"]))
+    (True, False)
+    """
+    is_pair = isinstance(item, (tuple, list)) and len(item) == 2
+    return is_pair and isinstance(item[0], Mapping) and np.ndim(item[1]) == 0
+
+
 class PairSource(Source):
     """An iterable of rows (dict, label), such as River's data sets, or of batches (X, y)."""
 
@@ -445,9 +457,8 @@ class PairSource(Source):
         first = next(items, None)
         if first is None:
             raise ValueError(f"{self.name} holds no rows")
-        X, y = self._as_pair(first)
         items = chain([first], items)
-        if isinstance(X, Mapping) and np.ndim(y) == 0:
+        if is_row(first):
             rows = islice(items, skip_rows, stop)
             blocks = self._gather(map(self._as_pair, rows), min(batch_rows, BLOCK_ROWS))
             skip_rows = 0
