@@ -365,6 +365,8 @@ def test_a_wide_table_as_a_sparse_matrix_and_rows_without_cells():
     assert model.predict_proba_many([{}, {}])[1].tolist() == [empty, empty]
     model.learn_many([{}, {}], [0, 1])
     assert model.n_rows_seen_ == 82
+    model.learn_many([{"new": 1.0}], [0], w=0)
+    assert model._tree.encoder.row_face.n_sparse == 600
 
 
 def test_names_stay_as_they_are_when_somebody_asks_for_them():

@@ -93,6 +93,7 @@ class SparseFeatures:
         self, X: Table, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
     ) -> Batch:
         """Read a table of any kind."""
+        learning = learning and (rows is None or len(rows) > 0)  # rows of no weight name nothing
         if isinstance(X, DictRows) and not self.is_wide:
             given = X.rows if rows is None else [X.rows[i] for i in rows]
             return self.read_dicts(given, learning=learning, rows=rows)
