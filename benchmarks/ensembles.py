@@ -61,10 +61,10 @@ GENERATED: dict[str, Callable[[], Any]] = {
 }
 FILES = ("outdoor", "letter", "robot", "eeg")
 STREAMS = (*NAMED, *GENERATED, *FILES)
-Learner = Callable[[pd.DataFrame, list[str]], Any]  # of all rows: CapyMOA's must know the levels
+Learner = Callable[..., Any]  # of all rows and labels: CapyMOA's must know the levels
 LEARNERS: dict[str, Learner] = {
-    "tree": lambda X, y: driftree.DynamicModelTreeClassifier(),
-    "straight": lambda X, y: driftree.DynamicModelTreeClassifier(max_bends=0),
+    "tree": lambda X, y, seed=1: driftree.DynamicModelTreeClassifier(seed=seed),
+    "straight": lambda X, y, seed=1: driftree.DynamicModelTreeClassifier(max_bends=0, seed=seed),
     "arf": lambda X, y: forest.ARFClassifier(n_models=10, seed=1),
     "moa-arf": lambda X, y: Ensemble("AdaptiveRandomForestClassifier", X, y, ensemble_size=10),
     "srp": lambda X, y: ensemble.SRPClassifier(n_models=10, seed=1),
@@ -99,11 +99,20 @@ def load(stream: str, n_rows: int) -> tuple[pd.DataFrame, list[str]]:
     return X.astype(float), [str(label) for label in y]
 
 
-def run(learner: str, X: pd.DataFrame, y: list[str], batch: int | None) -> tuple[float, float]:
-    """Return mean F1 and mean splits (NaN: an ensemble)."""
-    stream = open_stream((X, np.array(y)), batch=batch or max(10, round(len(y) / 1000)))
-    figures = summarise(prequential({learner: LEARNERS[learner](X, y)}, stream))[learner]
-    return figures["f1"].mean, figures["n_paper_splits"].mean if learner in TREES else np.nan
+def run(
+    learner: str, X: pd.DataFrame, y: list[str], batch: int | None, n_seeds: int
+) -> tuple[float, float]:
+    """Return mean F1 and mean splits (NaN: an ensemble), of our trees over several seeds."""
+    seeds = [{"seed": seed} for seed in range(1, n_seeds + 1)] if learner in TREES else [{}]
+    found = []
+    for seed in seeds:
+        stream = open_stream((X, np.array(y)), batch=batch or max(10, round(len(y) / 1000)))
+        model = LEARNERS[learner](X, y, **seed)
+        figures = summarise(prequential({learner: model}, stream))[learner]
+        n_splits = figures["n_paper_splits"].mean if learner in TREES else np.nan
+        found.append((figures["f1"].mean, n_splits))
+    f1, n_splits = np.mean(found, axis=0)
+    return float(f1), float(n_splits)
 
 
 def main() -> None:
@@ -113,6 +122,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=10_000, help="of each stream, at most")
     parser.add_argument("--batch", type=int, help="rows; 1: one at a time, F1 is then the accuracy")
+    parser.add_argument("--seeds", type=int, default=1, help="of our trees: the mean over them")
     parser.add_argument("--streams", type=names(list(STREAMS)), default=list(STREAMS))
     parser.add_argument("--learners", type=names(list(LEARNERS)))
     parser.add_argument("--json", type=Path, help="file to write the figures to")
@@ -124,7 +134,7 @@ def main() -> None:
         X, y = load(stream, given.rows)
         results[stream] = {}
         for learner in given.learners:
-            results[stream][learner] = run(learner, X, y, given.batch)
+            results[stream][learner] = run(learner, X, y, given.batch, given.seeds)
             console.print(stream, TITLES[learner], f"F1 {results[stream][learner][0]:.4f}")
             if given.json:
                 given.json.write_text(json.dumps(results, indent=1) + "\n")
