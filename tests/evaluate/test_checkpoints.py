@@ -235,6 +235,25 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(
     assert figures(prequential(kind(), stream, **options)) == whole[0]
 
 
+def test_an_evaluation_of_rows_goes_on_although_features_come_late(tmp_path):
+    draw = np.random.default_rng(1).normal(size=(700, 3))
+    rows = [
+        ({"a": a, "b": b, **({"late": late} if i > 350 else {})}, int(a > b))
+        for i, (a, b, late) in enumerate(draw.tolist())
+    ]
+
+    def evaluate(folder, n_records=None):
+        model, stream = DynamicModelTreeClassifier(), open_stream(rows, batch=100)
+        with Checkpointer(tmp_path / folder, every=100) as checkpointer:
+            options = {"checkpointer": checkpointer, "delay": 130}
+            records = list(islice(prequential(model, stream, **options), n_records))
+        return figures(records), state(model, tmp_path / "model")
+
+    for n_records in (1, 2, 4):
+        evaluate("part", n_records)
+    assert evaluate("part") == evaluate("whole")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
