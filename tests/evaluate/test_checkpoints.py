@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from river.metrics import Accuracy
 from river.tree import HoeffdingTreeClassifier
 from typer.testing import CliRunner
 
@@ -233,6 +234,19 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(
     assert evaluate("part") == whole  # what has ended does not learn again
     stream = open_stream(sea(1000, batch_rows=100), batch=100 if is_drawn else 70)
     assert figures(prequential(kind(), stream, **options)) == whole[0]
+
+
+def test_metrics_that_miss_rows_are_told_of(tmp_path):
+    def evaluate(n_records=None, **options):
+        with Checkpointer(tmp_path, every=100) as checkpointer:
+            stream = sea(600, batch_rows=100)
+            records = prequential("dmt", stream, checkpointer=checkpointer, **options)
+            return list(islice(records, n_records))
+
+    evaluate(3, metrics=[Accuracy()])
+    with pytest.warns(CheckpointWarning, match="do not count the first 400 rows"):
+        evaluate(metrics=[Accuracy()])
+    evaluate()  # without metrics, without a warning
 
 
 def test_an_evaluation_of_rows_goes_on_although_features_come_late(tmp_path):
