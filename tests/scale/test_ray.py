@@ -52,6 +52,8 @@ def test_shards_know_what_one_process_knows_of_the_same_keys(tmp_path):
             sorted(models.summary(most=99).worst, key=lambda record: -record.loss)[:3]
         )
         assert models.explain_one(rows[0]).prediction == answers[0]
+        assert models.predict_many(rows[:1]).tolist() == [answers[0]]  # of one shard only
+        assert models.predict_many([]).tolist() == []
         assert models.events("k1") == []
         assert models.drifts("k1") == []
         assert models.position == 600
@@ -162,6 +164,9 @@ def test_what_is_refused_as_a_whole_does_not_stop_the_shards(tmp_path):
         models.learn_many([], [])
         models.commit()
         assert models.summary().n_rows == models.position == 6
+    for call in (lambda: models.predict_one({"key": 1, "a": 1.0}), models.commit, models.summary):
+        with pytest.raises(ValueError, match="the models are closed"):
+            call()
 
 
 def test_refused_rows_and_wrong_folders_are_named(tmp_path):

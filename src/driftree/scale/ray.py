@@ -195,6 +195,7 @@ class RayKeyedModels(Closing):
         self._kept: list[list[ShardRows]] = [[] for _ in self._actors]
         self._flying: list[list[Any]] = [[] for _ in self._actors]
         self._refused: list[str] = []
+        self._is_open = True
         self._shard_by_key = ShardByKey(shards, key)
         self._sent = self._ray.get([one.position.remote() for one in self._actors])
         self.position: int = min(self._sent)
@@ -217,6 +218,7 @@ class RayKeyedModels(Closing):
             If a row lacks its key or its target, or its key is not one; then nothing is learnt. If
             rows of this or an earlier batch are invalid, a ValueError; then all others are learnt.
         """
+        self._check_open()
         batch = _to_batch(X, self.key)
         shard_of = self._shards_of(batch)
         targets = read_targets(y, len(shard_of), of_labels=self._of_labels)
@@ -291,12 +293,13 @@ class RayKeyedModels(Closing):
         )
 
     def _for_all(self, call: Callable[[int], Any]) -> list[Any]:
-        """Call all shards after their queues; repeat a call if its shard dies."""
+        """Call shards after their queues; repeat a call if its shard dies. None: no call."""
+        self._check_open()
         asked = [call(i) for i in range(len(self._actors))]  # queued after their batches
         answers = []
         for i, answer in enumerate(asked):
             self._land(i)
-            answers.append(self._get(i, answer, call))
+            answers.append(None if answer is None else self._get(i, answer, call))
         return answers
 
     def _get(self, i: int, answer: Any, call: Callable[[int], Any]) -> Any:
@@ -370,6 +373,7 @@ class RayKeyedModels(Closing):
         return len(list(iter(self)))
 
     def _ask(self, key: Any, method: str, *arguments: Any) -> Any:
+        self._check_open()
         i = _shard_of(check_key(key), len(self._actors))
         self._land(i)
 
@@ -381,8 +385,13 @@ class RayKeyedModels(Closing):
     # ------------------------------------------------------------------ the end
     def close(self) -> None:
         """Stop the shards. What was not committed is lost."""
+        self._is_open = False
         for actor in self._actors:
             self._ray.kill(actor)
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ValueError("the models are closed: open them again, with the same folder")
 
     # ------------------------------------------------------------------ which shard
     def _shards_of(self, batch: Batch) -> NDArray[np.intp]:
