@@ -66,6 +66,7 @@ def test_model_position_and_metrics_come_back_together(tmp_path, kind, n_rows):
         "z first": [1, 2.5, "three", None, True, b"four", (5, -0.0)],
         "nan": float("nan"),
         3: {"f1": np.array([0.5, np.inf]), "counts": np.arange(6).reshape(2, 3)},
+        "pairs": (np.array([0.5]), {"a": (1, [2, (np.zeros(0),)])}, ()),
     }
     with Checkpointer(tmp_path) as checkpointer:
         assert checkpointer.resume() is None
@@ -160,7 +161,9 @@ def test_one_process_at_a_time(tmp_path):
     ("change", "error", "words"),
     [
         ({"model": HoeffdingTreeClassifier()}, TypeError, "HoeffdingTreeClassifier cannot be in"),
-        ({"position": -1}, ValueError, "position must be a number of rows, got -1"),
+        ({"position": -1}, ValueError, r"position must be a number of rows, .* got -1"),
+        ({"position": 2**53 + 1}, ValueError, r"position must be .* at most 2\*\*53, got 9007"),
+        ({"position": 10**18}, ValueError, "such as a time, in the metrics"),
         ({"position": 50}, ValueError, r"there is a checkpoint of row 100: continue from what"),
         ({"metrics": {"score": object()}}, TypeError, "one of the metrics is <object"),
         ({"metrics": np.array([True])}, TypeError, "an array of bool with 1 dim"),
