@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,22 @@ def test_what_was_committed_is_gone_on_with(tmp_path):
         assert (again.position, again.n_rows_seen_) == (400, 400)
         again.learn_many(to_columns(rows[400:]), labels[400:])
         assert learnt(again) == learnt(one_by_one(rows, labels))
+
+
+def test_a_commit_that_fails_changes_nothing(tmp_path):
+    with KeyedModels(make, "key", path=tmp_path) as keyed:
+        keyed.learn_one({"key": "a", "x": 1.0}, "yes")
+        keyed.commit(10)
+        for position in (-1, 7.5, "7", 2**63):
+            with pytest.raises(ValueError, match="position must be a number of rows"):
+                keyed.commit(position)
+        keyed.learn_one({"key": "b", "x": 1.0}, date(2026, 1, 1))
+        keyed.parent = None  # which could not be kept, either
+        with pytest.raises(TypeError, match="model of key 'b' cannot be kept on disk: a label is"):
+            keyed.commit(20)
+        assert keyed.position == 10
+    with KeyedModels(make, "key", path=tmp_path) as again:
+        assert (again.position, list(again)) == (10, ["a"])
 
 
 def test_threads_lose_nothing():

@@ -16,6 +16,7 @@ from driftree.learn.tables import Columns, read_frame
 from driftree.learn.weights import one_per_row
 from driftree.learn.words import nearest_name, shown
 from driftree.scale.keys import (
+    INTEGERS,
     KIND,
     KeyDrift,
     KeyRecord,
@@ -379,10 +380,12 @@ class KeyedModels(Closing):
         with self._lock:
             if self._store.is_temporary:
                 raise ValueError("commit needs a folder: create the models with path=...")
-            self.position = self.n_rows_seen_ if position is None else int(position)
+            done = self.n_rows_seen_ if position is None else int(position)
+            if position not in (None, done) or done not in INTEGERS or done < 0:
+                raise ValueError(f"position must be a number of rows, got {shown(position)}")
             parent = None if self.parent is None else models.to_bytes(self.parent)
-            numbers = {"position": self.position, "n_rows": self.n_rows_seen_}
-            self._store.commit({**numbers, "parent": parent})
+            self._store.commit({"position": done, "n_rows": self.n_rows_seen_, "parent": parent})
+            self.position = done
 
     def close(self) -> None:
         """Release the folder. What was not committed is lost."""

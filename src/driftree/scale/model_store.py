@@ -190,8 +190,12 @@ class ModelStore:
     def _write(self, entry: KeptModel) -> None:
         if entry.is_written:
             return
+        try:
+            data = models.to_bytes(entry.model)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"the model of key {entry.key!r} cannot be kept on disk: {error}") from error
         id_ = self._write_figures(entry)
-        data = models.to_bytes(entry.model)
         self._change("INSERT OR REPLACE INTO models VALUES (?, ?)", id_, data)
         entry.is_written = True
 
