@@ -328,7 +328,7 @@ class RayKeyedModels(Closing):
         answers = as_objects([None] * len(shard_of))
         for rows, answer in zip(places, found, strict=True):
             if len(rows):
-                answers[rows] = answer.tolist()
+                answers[rows] = answer
         return to_answers(answers.tolist())
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
@@ -444,9 +444,9 @@ def _to_batch(X: Any, key: Hashable) -> Batch:
 
 
 def _pick(batch: Batch, places: NDArray[np.intp]) -> Batch:
-    """Return some rows."""
+    """Return copies of some rows."""
     if isinstance(batch, list):
-        return [batch[i] for i in places]
+        return [dict(batch[i]) for i in places]
     return {name: cells[places] for name, cells in batch.items()}
 
 
