@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from river.metrics import Accuracy
 from river.tree import HoeffdingTreeClassifier
 from typer.testing import CliRunner
 
@@ -65,6 +66,7 @@ def test_model_position_and_metrics_come_back_together(tmp_path, kind, n_rows):
         "z first": [1, 2.5, "three", None, True, b"four", (5, -0.0)],
         "nan": float("nan"),
         3: {"f1": np.array([0.5, np.inf]), "counts": np.arange(6).reshape(2, 3)},
+        "pairs": (np.array([0.5]), {"a": (1, [2, (np.zeros(0),)])}, ()),
     }
     with Checkpointer(tmp_path) as checkpointer:
         assert checkpointer.resume() is None
@@ -159,7 +161,9 @@ def test_one_process_at_a_time(tmp_path):
     ("change", "error", "words"),
     [
         ({"model": HoeffdingTreeClassifier()}, TypeError, "HoeffdingTreeClassifier cannot be in"),
-        ({"position": -1}, ValueError, "position must be a number of rows, got -1"),
+        ({"position": -1}, ValueError, r"position must be a number of rows, .* got -1"),
+        ({"position": 2**53 + 1}, ValueError, r"position must be .* at most 2\*\*53, got 9007"),
+        ({"position": 10**18}, ValueError, "such as a time, in the metrics"),
         ({"position": 50}, ValueError, r"there is a checkpoint of row 100: continue from what"),
         ({"metrics": {"score": object()}}, TypeError, "one of the metrics is <object"),
         ({"metrics": np.array([True])}, TypeError, "an array of bool with 1 dim"),
@@ -233,6 +237,38 @@ def test_an_evaluation_goes_on_as_if_it_had_never_been_interrupted(
     assert evaluate("part") == whole  # what has ended does not learn again
     stream = open_stream(sea(1000, batch_rows=100), batch=100 if is_drawn else 70)
     assert figures(prequential(kind(), stream, **options)) == whole[0]
+
+
+def test_metrics_that_miss_rows_are_told_of(tmp_path):
+    def evaluate(n_records=None, **options):
+        with Checkpointer(tmp_path, every=100) as checkpointer:
+            stream = sea(600, batch_rows=100)
+            records = prequential("dmt", stream, checkpointer=checkpointer, **options)
+            return list(islice(records, n_records))
+
+    evaluate(3, metrics=[Accuracy()])
+    with pytest.warns(CheckpointWarning, match="do not count the first 400 rows"):
+        evaluate(metrics=[Accuracy()])
+    evaluate()  # without metrics, without a warning
+
+
+def test_an_evaluation_of_rows_goes_on_although_features_come_late(tmp_path):
+    draw = np.random.default_rng(1).normal(size=(700, 3))
+    rows = [
+        ({"a": a, "b": b, **({"late": late} if i > 350 else {})}, int(a > b))
+        for i, (a, b, late) in enumerate(draw.tolist())
+    ]
+
+    def evaluate(folder, n_records=None):
+        model, stream = DynamicModelTreeClassifier(), open_stream(rows, batch=100)
+        with Checkpointer(tmp_path / folder, every=100) as checkpointer:
+            options = {"checkpointer": checkpointer, "delay": 130}
+            records = list(islice(prequential(model, stream, **options), n_records))
+        return figures(records), state(model, tmp_path / "model")
+
+    for n_records in (1, 2, 4):
+        evaluate("part", n_records)
+    assert evaluate("part") == evaluate("whole")
 
 
 @pytest.mark.parametrize(

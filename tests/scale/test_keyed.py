@@ -1,15 +1,19 @@
 """One model per key: the same bits however rows come, wherever the models are."""
 
+import copy
 import json
+import pickle
 import random
 import subprocess
 import sys
 import threading
+from datetime import date
 from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
+import scipy.sparse
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, ModelFileError
 from driftree.scale import KeyedModels
@@ -83,6 +87,22 @@ def test_what_was_committed_is_gone_on_with(tmp_path):
         assert (again.position, again.n_rows_seen_) == (400, 400)
         again.learn_many(to_columns(rows[400:]), labels[400:])
         assert learnt(again) == learnt(one_by_one(rows, labels))
+
+
+def test_a_commit_that_fails_changes_nothing(tmp_path):
+    with KeyedModels(make, "key", path=tmp_path) as keyed:
+        keyed.learn_one({"key": "a", "x": 1.0}, "yes")
+        keyed.commit(10)
+        for position in (-1, 7.5, "7", 2**63):
+            with pytest.raises(ValueError, match="position must be a number of rows"):
+                keyed.commit(position)
+        keyed.learn_one({"key": "b", "x": 1.0}, date(2026, 1, 1))
+        keyed.parent = None  # which could not be kept, either
+        with pytest.raises(TypeError, match="model of key 'b' cannot be kept on disk: a label is"):
+            keyed.commit(20)
+        assert keyed.position == 10
+    with KeyedModels(make, "key", path=tmp_path) as again:
+        assert (again.position, list(again)) == (10, ["a"])
 
 
 def test_threads_lose_nothing():
@@ -189,6 +209,75 @@ def test_arrays_and_frames_give_the_same():
     assert answers.tolist() == arrays.predict(X).tolist()
 
 
+@pytest.mark.parametrize("of", [list, tuple])
+def test_dicts_are_learnt_like_single_rows(of):
+    draw = random.Random(1)
+    words = [f"word {i}" for i in range(80)]
+    texts = [dict.fromkeys(draw.sample(words, 5), 1) for _ in range(90)]
+    rows = [{"key": draw.choice("ab"), **text} for text in texts]
+    labels = ["word 3" in x or "word 4" in x for x in rows]
+    keyed = KeyedModels(make, "key", memory=0)
+    for part in (slice(40), slice(40, 90)):
+        keyed.learn_many(of(rows[part]), labels[part])
+    assert learnt(keyed) == learnt(one_by_one(rows, labels))
+    assert keyed.predict_many(of(rows)).tolist() == [keyed.predict_one(x) for x in rows]
+
+
+def test_missing_cells_of_pandas_are_absent():
+    frame = pandas.DataFrame({"key": [1, 1, 2], "a": [1, None, 3], "b": ["u", None, "v"]})
+    keyed, expected = KeyedModels(make, "key"), KeyedModels(make, "key")
+    keyed.learn_many(frame.convert_dtypes(), ["yes", "no", "no"])
+    expected.learn_many(frame, ["yes", "no", "no"])
+    assert learnt(keyed) == learnt(expected)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[1, "no"], [("a", 1), ("a", 2)], [b"a", b"b"], [1.5, 2.0], [True, 2]],
+    ids=["mixed", "tuples", "bytes", "floats", "booleans and numbers"],
+)
+def test_labels_are_those_of_single_rows(labels):
+    rows = [{"key": key, "a": a} for _ in range(40) for key in "pq" for a in (0.0, 3.0)]
+    given = [labels[x["a"] > 1] for x in rows]
+    keyed = KeyedModels(make, "key")
+    keyed.learn_many(to_columns(rows), given)
+    assert learnt(keyed) == learnt(one_by_one(rows, given))
+    answers = keyed.predict(to_columns(rows)).tolist()
+    assert answers == [keyed.predict_one(x) for x in rows]
+    assert {*answers} == {*labels}
+
+
+@pytest.mark.parametrize("kind", [DynamicModelTreeClassifier, DynamicModelTreeRegressor])
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_without_a_target_nothing_is_learnt(kind, missing):
+    keyed = KeyedModels(kind, "key")
+    X = {"key": ["a", "b", "c"], "x": [1.0, 2.0, 3.0]}
+    y = ["yes", missing, "no"] if kind is DynamicModelTreeClassifier else [1.0, missing, 2.0]
+    with pytest.raises(ValueError, match=r"y contains NaN.* row 1 is"):
+        keyed.learn_many(X, y)
+    with pytest.raises(ValueError, match="y contains NaN"):
+        keyed.learn_one({"key": "a", "x": 1.0}, missing)
+    assert len(keyed) == keyed.n_rows_seen_ == 0
+    assert keyed.parent._tree is None
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "w", "error", "words"),
+    [
+        (scipy.sparse.eye_array(2).tocsr(), [0, 1], None, TypeError, "give a list of dicts"),
+        (np.ones(2), [0, 1], None, ValueError, "two dimensions"),
+        (np.ones((2, 2)), [0], None, ValueError, "X has 2 rows, but y has 1"),
+        (np.ones((2, 2)), [0, 1], [1, 2, 3], ValueError, "one number per row, 2 in all"),
+        (np.ones((2, 2)), [0, 1], ["a", "b"], TypeError, "must hold numbers"),
+    ],
+)
+def test_other_batches_are_refused_as_a_whole(X, y, w, error, words):
+    keyed = KeyedModels(make, 0)
+    with pytest.raises(error, match=words):
+        keyed.learn_many(X, y, w)
+    assert keyed.parent._tree is None
+
+
 def test_refused_rows_do_not_hold_up_the_others():
     rows, labels = draw_rows(50)
     columns = to_columns(rows)
@@ -203,13 +292,27 @@ def test_refused_rows_do_not_hold_up_the_others():
     assert learnt(keyed) == learnt(one_by_one(rows, labels))
 
 
-@pytest.mark.parametrize("key", [None, float("nan"), 1.5, ("a",), True])
+@pytest.mark.parametrize(
+    "key", [None, float("nan"), pandas.NA, 1.5, ("a",), True, 2**63, -(2**63) - 1, "\ud800"]
+)
 def test_wrong_keys_are_refused(key):
     keyed = KeyedModels(make, "key")
     with pytest.raises((TypeError, ValueError), match="key"):
         keyed.learn_one({"key": key, "a": 1.0}, "yes")
+    with pytest.raises((TypeError, ValueError), match="key"):
+        keyed.learn_many({"key": ["a", key], "a": [1.0, 2.0]}, ["yes", "no"])
     assert len(keyed) == 0
     assert keyed.parent._tree is None
+
+
+@pytest.mark.parametrize("key", ["", "\0", "kü", "k" * 10**5, -(2**63), 2**63 - 1, b"", b"\xff"])
+def test_any_other_key_comes_back_from_disk(key):
+    keyed = KeyedModels(make, "key", memory=0)
+    for x in ({"key": key, "a": 1.0}, {"key": "other", "a": 1.0}, {"key": key, "a": 2.0}):
+        keyed.learn_one(x, "yes")
+    assert key in keyed
+    assert list(keyed) == [key, "other"]
+    assert keyed[key].n_rows_seen_ == keyed.record(key).n_rows == 2
 
 
 def test_unknown_keys_are_named():
@@ -234,6 +337,27 @@ def test_a_folder_is_for_one_process_and_one_kind(tmp_path):
         KeyedModels(DynamicModelTreeClassifier, "key", path=tmp_path)
     with pytest.raises(ValueError, match="closed"):
         keyed.learn_one({"key": "a", "x": 1.0}, "yes")
+
+
+def test_what_is_closed_learns_nothing_and_says_so(tmp_path):
+    rows, labels = draw_rows(20)
+    with one_by_one(rows, labels, path=tmp_path) as keyed:
+        keyed.commit()
+    for call in (
+        lambda: keyed.learn_one(rows[0], labels[0]),
+        lambda: keyed.predict_one(rows[0]),
+        lambda: keyed.record(rows[0]["key"]),
+        keyed.summary,
+        keyed.commit,
+    ):
+        with pytest.raises(ValueError, match="the models are closed"):
+            call()
+
+
+def test_copies_are_refused():
+    for call in (copy.deepcopy, copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"commit\(\) them to a folder"):
+            call(KeyedModels(make, "key"))
 
 
 def test_a_damaged_file_is_an_error(tmp_path):

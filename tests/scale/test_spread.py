@@ -72,6 +72,16 @@ def test_a_forest_that_knows_something_goes_on():
     assert models.to_bytes(apart.partial_fit(*rest)) == models.to_bytes(alone.partial_fit(*rest))
 
 
+def test_features_are_those_of_the_first_table_wherever_it_is_learnt():
+    X, y = draw(1200, "labels")
+    forest = MAKE["labels"]()
+    for x in ({name: column[i] for name, column in X.items()} for i in range(5)):
+        forest.learn_one(x, "yes")
+    spread_here(forest, (X, y), 2)
+    assert forest.n_features_in_ == 4
+    assert forest.feature_names_in_.tolist() == [*X]
+
+
 @pytest.fixture
 def useless(monkeypatch):
     """Let some trees be useless at some looks."""
@@ -127,8 +137,10 @@ def test_the_model_is_whole_after_some_rows(monkeypatch):
 
 def test_what_cannot_be_spread_is_refused():
     rows = draw(3000, "labels")
+    forest = DynamicModelForestClassifier(class_weight="balanced")
     with pytest.raises(ValueError, match="class_weight and threshold depend"):
-        fit(DynamicModelForestClassifier(class_weight="balanced"), rows, workers=2)
+        fit(forest, rows, workers=2)
+    assert forest._tree is None  # nothing is learnt
     with pytest.raises(ValueError, match="workers must be"):
         fit(DynamicModelForestClassifier(), rows, workers=0)
     X, y = np.eye(3)[np.arange(3000) % 3], np.arange(3000) % 2

@@ -17,6 +17,8 @@ NAMES = ["x0", "x1"]
     [
         (np.array(CELLS, dtype=object), DICTS),
         (pd.DataFrame(CELLS, columns=NAMES), DICTS),
+        (pd.DataFrame(CELLS, columns=NAMES).convert_dtypes(), DICTS),
+        ({"x0": np.array([1.0, pd.NA, 2.0], dtype=object), "x1": ["a", None, "c"]}, DICTS),
         (pl.DataFrame(CELLS, schema=NAMES, orient="row"), DICTS),
         (pd.DataFrame([[1, 2], [3, 4], [5, 6]]), [{0: 1, 1: 2}, {0: 3, 1: 4}, {0: 5, 1: 6}]),
         (np.array([[1.0], [np.nan], [2.0]]), [{"x0": 1.0}, {}, {"x0": 2.0}]),

@@ -53,6 +53,19 @@ def test_the_rest_is_the_same_from_any_row(source, skip_rows, tmp_path):
     assert len(rest[0][1]) == min(100 - skip_rows % 100, N_ROWS - skip_rows)
 
 
+@pytest.mark.parametrize("batch", [4, 100])
+@pytest.mark.parametrize("skip_rows", [0, 30, 57, 64, 130])
+def test_rows_after_some_have_the_columns_that_they_would_have_had(skip_rows, batch):
+    rows = [({"a": float(i), **({"late": 1.0} if i >= 60 else {})}, i % 2) for i in range(100)]
+    rows += [({f"word {i % 7}": 1}, 0) for i in range(60)]  # only by the first rows not sparse
+    whole = {batch * i: X for i, (X, _) in enumerate(open_stream(rows, batch=batch))}
+    row = skip_rows
+    for X, y in open_stream(rows, batch=batch).batches(skip_rows=skip_rows):
+        assert list(X) == list(whole[row - row % batch])
+        row += len(y)
+    assert row == 160
+
+
 @pytest.mark.parametrize("source", SOURCES)
 def test_the_number_of_rows_can_be_limited(source, tmp_path):
     stream = open_stream(SOURCES[source](tmp_path / "data"), batch=200, n_rows=1100)

@@ -39,6 +39,7 @@ NAME = re.compile(r"checkpoint-(\d{12,18})\.dmt")
 DAMAGED = ".damaged"
 LOCK, BUSY = "lock", "close that, or give another folder"
 MAX_DEPTH = 32  # of nested metrics
+MAX_POSITION = 2**53
 EVERY, KEEP = 50_000, 3
 
 
@@ -248,8 +249,11 @@ class Checkpointer(Closing):
             raise ValueError("the checkpointer is closed: create a new one")
 
     def _check_position(self, position: int) -> None:
-        if not _is_whole(position) or position < 0:
-            raise ValueError(f"position must be a number of rows, got {position!r}")
+        if not _is_whole(position) or not 0 <= position <= MAX_POSITION:
+            raise ValueError(
+                f"position must be a number of rows, at most 2**53, got {position!r}: keep "
+                "anything else, such as a time, in the metrics"
+            )
         if not self._has_looked and self.positions:
             raise ValueError(
                 f"{self.folder} holds checkpoints, the last at row {self.positions[-1]:,}: "
@@ -322,7 +326,7 @@ def _read(path: Path, position: int) -> Checkpoint:
     found, arrays = container.read(path, KIND, _look)
     with name_errors(path):
         contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
-        said = json_values.whole(contents["position"], "the position")
+        said = json_values.whole(contents["position"], "the position", high=MAX_POSITION)
         if said != position:
             raise ModelFileError(
                 f"it is a checkpoint of row {said:,}, which does not match its name"
@@ -354,6 +358,8 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         return {"dict": pairs}
     if isinstance(value, list):
         return [_encode(one, arrays, depth + 1) for one in value]
+    if type(value) is tuple:
+        return {"tuple": [_encode(one, arrays, depth + 1) for one in value]}
     if isinstance(value, np.ndarray):
         if value.dtype.str not in container.NAMES or value.ndim not in (1, 2):
             raise TypeError(
@@ -371,6 +377,8 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         raise ModelFileError("the metrics are nested too deeply")
     if type(item) is list:
         return [_decode(one, arrays, depth + 1) for one in item]
+    if type(item) is dict and item.keys() == {"tuple"} and type(item["tuple"]) is list:
+        return tuple(_decode(one, arrays, depth + 1) for one in item["tuple"])
     if type(item) is dict and item.keys() == {"array"}:
         array = arrays.pop(item["array"], None) if type(item["array"]) is str else None
         if array is None:

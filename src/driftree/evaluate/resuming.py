@@ -156,6 +156,13 @@ class ResumableEvaluation:
         columns = with_both_counts(columns, np.maximum(0.0, n_inner))
         self.records = _records(self._name, columns, metrics.get("confusions"))
         self.noted = metrics["noted"]
+        if self.records and any(evaluation.metrics.values()):
+            warnings.warn(
+                "River's metrics are not part of a checkpoint: those that were given do not count "
+                f"the first {evaluation.n_rows:,} rows, but the records do",
+                CheckpointWarning,
+                stacklevel=5,
+            )
 
     def _compare(self, then: dict[str, Any]) -> None:
         """Raise if the run differs; for another version, only warn."""

@@ -59,7 +59,7 @@ def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
     if weights is None:
         ones = np.ones(n_rows)
         return Weights(None, None, ones, ones)
-    checked = _check(_to_numbers(weights), n_rows)
+    checked = _check(one_per_row(weights, n_rows))
     rows = None
     if not checked.all():
         rows = np.flatnonzero(checked)
@@ -80,15 +80,27 @@ def _copies(checked: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.
     return copies, shares
 
 
-def _check(checked: NDArray[np.float64], n_rows: int) -> NDArray[np.float64]:
-    """Return one weight per row."""
-    if checked.ndim == 0:
-        checked = np.full(n_rows, checked)
-    if checked.shape != (n_rows,):
+def one_per_row(weights: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Return weights as one number per row, of any size; a single one is that of all rows.
+
+    Examples
+    --------
+    >>> one_per_row([1, 0.5], 2), one_per_row(2, 2)
+    (array([1. , 0.5]), array([2., 2.]))
+    """
+    numbers = _to_numbers(weights)
+    if numbers.ndim == 0:
+        numbers = np.full(n_rows, numbers)
+    if numbers.shape != (n_rows,):
         raise ValueError(
             f"sample_weight must hold one number per row, {n_rows} in all, got the shape "
-            f"{checked.shape}"
+            f"{numbers.shape}"
         )
+    return numbers
+
+
+def _check(checked: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Raise if a weight is not a number from 0 to the largest allowed one."""
     wrong = ~(np.isfinite(checked) & (checked >= 0))
     if wrong.any():
         row = int(wrong.argmax())

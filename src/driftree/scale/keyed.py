@@ -13,10 +13,10 @@ from driftree.explain.changes import count_changes
 from driftree.learn.storage import json_values, models
 from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
-from driftree.learn.target import check_labels, check_numbers
-from driftree.learn.validation import as_objects
+from driftree.learn.weights import one_per_row
 from driftree.learn.words import nearest_name, shown
 from driftree.scale.keys import (
+    INTEGERS,
     KIND,
     KeyDrift,
     KeyRecord,
@@ -28,13 +28,14 @@ from driftree.scale.keys import (
     check_made,
     difference,
     label_loss,
+    read_targets,
     refusal,
     take_key,
     take_keys,
+    to_answers,
 )
 from driftree.scale.model_store import FORMAT_VERSION, KeptModel, ModelStore
 from driftree.stored import CLASSES
-from driftree.streams.rows import count_rows
 
 if TYPE_CHECKING:
     import os
@@ -163,8 +164,8 @@ class KeyedModels(Closing):
 
         Parameters
         ----------
-        X : data frame, dict of columns, or array
-            The rows, with the key.
+        X : data frame, dict of columns, list of dicts, or array
+            The rows, with the key. Names that a dict lacks are read as by `learn_one`.
         y : series or sequence
             Labels, or numbers.
         w : sequence of float, optional
@@ -172,15 +173,22 @@ class KeyedModels(Closing):
 
         Raises
         ------
-        ValueError
-            If a row lacks its key or its target; then nothing is learnt. If a row is invalid for
-            its model; then all others are learnt.
+        TypeError, ValueError
+            If a row lacks its key or its target, or its key is not one; then nothing is learnt. If
+            a row is invalid for its model, a ValueError; then all others are learnt.
         """
-        targets = check_labels(y) if self._of_labels else check_numbers(y)
-        taken, labels = take_keys(X, targets, self.key)
-        weights = [1.0] * len(taken) if w is None else np.asarray(w, dtype=np.float64).tolist()
+        taken = take_keys(X, self.key)
+        targets = read_targets(y, len(taken), of_labels=self._of_labels)
+        errors = self._learn_taken(taken, targets, one_per_row(1.0 if w is None else w, len(taken)))
+        if errors:
+            raise refusal(errors, taken)
+
+    def _learn_taken(
+        self, taken: list[tuple[Any, Any]], targets: NDArray[Any], weights: NDArray[np.float64]
+    ) -> dict[int, ValueError | TypeError]:
+        """Learn rows whose keys were taken; return the errors of invalid ones."""
         rests = [rest for _, rest in taken]
-        given = list(zip(rests, labels, weights, strict=True))
+        given = list(zip(rests, targets.tolist(), weights.tolist(), strict=True))
         errors: dict[int, ValueError | TypeError] = {}
         with self._lock:
             costs = [self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(given)]
@@ -191,8 +199,7 @@ class KeyedModels(Closing):
                         self._try(errors, i, self._learn_own, *given[i], entry, costs[i])
                 if entry.tally.n_rows:  # a key without a valid row is not created
                     self._store.keep(entry)
-        if errors:
-            raise refusal(errors, taken)
+        return errors
 
     @staticmethod
     def _try(
@@ -214,9 +221,9 @@ class KeyedModels(Closing):
         parent = self.parent
         if parent is None:
             return None
-        cost = self._cost(parent, x, y)
-        parent.learn_one(x, y, w)
-        return cost
+        answer = self._answer(parent, x)
+        parent.learn_one(x, y, w)  # which also checks the target
+        return self._cost(answer, y)
 
     def _learn_own(
         self, x: dict[Hashable, Any], y: Any, w: float, entry: KeptModel, parent_cost: float | None
@@ -225,18 +232,20 @@ class KeyedModels(Closing):
         model, tally = entry.model, entry.tally
         is_cold = parent_cost is not None and tally.is_cold(of_labels=self._of_labels)
         is_new = tally.n_rows == 0
-        cost = self._cost(model, x, y) if not is_new or parent_cost is None else parent_cost
+        answer = None if is_new and parent_cost is not None else self._answer(model, x)
         n_changes = 0 if is_new else count_changes(model)
         model.learn_one(x, y, w)
+        cost = parent_cost if answer is None and parent_cost is not None else self._cost(answer, y)
         tally.add(cost, cost if parent_cost is None else parent_cost, is_cold=is_cold)
         self.n_rows_seen_ += 1
         if count_changes(model) != n_changes:
             tally.changed_at = tally.n_rows
 
-    def _cost(self, model: Any, x: dict[Hashable, Any], y: Any) -> float:
-        if self._of_labels:
-            return label_loss(model.predict_proba_one(x), y)
-        return abs(float(y) - float(model.predict_one(x)))
+    def _answer(self, model: Any, x: dict[Hashable, Any]) -> Any:
+        return model.predict_proba_one(x) if self._of_labels else model.predict_one(x)
+
+    def _cost(self, answer: Any, y: Any) -> float:
+        return label_loss(answer, y) if self._of_labels else abs(float(y) - float(answer))
 
     # ------------------------------------------------------------------ predicting
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
@@ -261,15 +270,14 @@ class KeyedModels(Closing):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the predictions of a batch as an array."""
-        taken, _ = take_keys(X, np.zeros(count_rows(X)), self.key)
+        taken = take_keys(X, self.key)
         answers: list[Any] = [None] * len(taken)
         with self._lock:
             for key, places in by_key(taken).items():
                 predictor = self._predictor(key)
                 for i in places:
                     answers[i] = predictor.predict_one(taken[i][1])
-        is_plain = len({*map(type, answers)}) == 1
-        return np.asarray(answers) if is_plain else as_objects(answers)
+        return to_answers(answers)
 
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
         """Explain the prediction for one row, by its key's model or by the parent."""
@@ -372,15 +380,23 @@ class KeyedModels(Closing):
         with self._lock:
             if self._store.is_temporary:
                 raise ValueError("commit needs a folder: create the models with path=...")
-            self.position = self.n_rows_seen_ if position is None else int(position)
+            done = self.n_rows_seen_ if position is None else int(position)
+            if position not in (None, done) or done not in INTEGERS or done < 0:
+                raise ValueError(f"position must be a number of rows, got {shown(position)}")
             parent = None if self.parent is None else models.to_bytes(self.parent)
-            numbers = {"position": self.position, "n_rows": self.n_rows_seen_}
-            self._store.commit({**numbers, "parent": parent})
+            self._store.commit({"position": done, "n_rows": self.n_rows_seen_, "parent": parent})
+            self.position = done
 
     def close(self) -> None:
         """Release the folder. What was not committed is lost."""
         with self._lock:
             self._store.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "keyed models are partly on disk and cannot be copied or pickled: commit() them to a "
+            "folder and open that, or copy the model of a key, models[key]"
+        )
 
     def _resume(self, model: StoredModel) -> None:
         """Restore the state in the folder, or initialise a new one."""

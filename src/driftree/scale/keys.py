@@ -15,16 +15,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
+from sklearn.utils.validation import column_or_1d
 
 from driftree.learn.storage import ModelFileError
 from driftree.learn.tables import Columns
-from driftree.learn.validation import is_missing, plain
+from driftree.learn.target import check_numbers, distinct_labels, to_labels
+from driftree.learn.validation import as_objects, is_missing, plain
 from driftree.learn.words import list_names, quoted, shown
 from driftree.stored import CLASSES
-from driftree.streams.rows import Rows
+from driftree.streams.rows import Rows, count_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Collection, Hashable, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,6 +53,7 @@ MAX_DRIFTS = 20  # that are kept of a key
 RECENT_ROWS = (1 + RECENT) / (1 - RECENT)  # of a plain mean with the same variance
 
 KIND = "driftree keyed models"
+INTEGERS = range(-(2**63), 2**63)  # of SQLite
 MAX_ERRORS = 5  # listed in an error
 
 
@@ -286,12 +290,28 @@ def check_key(key: Any) -> Any:
     key = plain(key)
     if type(key) is float and key.is_integer():
         key = int(key)
-    if type(key) not in (str, int, bytes) or (type(key) is int and abs(key) >= 2**63):
+    if type(key) not in (str, int, bytes) or (type(key) is int and key not in INTEGERS):
         raise TypeError(
             f"{shown(key)} of type {type(key).__name__!r} cannot be a key: keys are text, whole "
             "numbers and bytes; make it text"
         )
+    if type(key) is str and not key.isascii():
+        try:
+            key.encode()
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{shown(key)} cannot be a key: it holds a lone surrogate, which is not text; "
+                "repair its encoding, or give bytes"
+            ) from None
     return key
+
+
+def read_key(key: Any, name: Hashable, others: Collection[Hashable] = ()) -> Any:
+    """Return the key in a row's cell as it is stored; raise if it is missing."""
+    if is_missing(key):
+        rest = f", only {list_names(others)}" if others else ""
+        raise ValueError(f"a row has no key in {name!r}{rest}: give one, or leave the row out")
+    return check_key(key)
 
 
 def key_column(X: Any, key: Hashable) -> Hashable:
@@ -309,20 +329,31 @@ def take_key(x: Mapping[Hashable, Any], name: Hashable) -> tuple[Any, dict[Hasha
     """
     rest = dict(x)
     key = rest.pop(name, None)
-    if type(key) is str or type(key) is int:
+    if (type(key) is str and key.isascii()) or (type(key) is int and key in INTEGERS):
         return key, rest
-    if is_missing(key):
-        raise ValueError(
-            f"a row has no key in {name!r}, only {list_names(rest)}: give one, or leave the row out"
-        )
-    return check_key(key), rest
+    return read_key(key, name, rest), rest
 
 
-def take_keys(X: Any, y: NDArray[Any], key: Hashable) -> tuple[list[tuple[Any, Any]], list[Any]]:
-    """Return key and rest of each row of a batch, and its target; columns may be lists."""
-    rows = Rows(Columns(X).arrays if isinstance(X, Mapping) else X, y)
+def take_keys(X: Any, key: Hashable) -> list[tuple[Any, Any]]:
+    """Return key and rest of each row of a batch; columns may be lists."""
+    X = check_batch(X)
+    rows = Rows(X, np.zeros(count_rows(X)))
     name = key_column(X, key)
-    return [take_key(x, name) for x in rows.dicts], rows.labels
+    return [take_key(x, name) for x in rows.dicts]
+
+
+def check_batch(X: Any) -> Any:
+    """Return a batch, columns as arrays; raise if it cannot hold keys."""
+    if scipy.sparse.issparse(X):
+        raise TypeError(
+            f"a {type(X).__name__} cannot hold keys, since it does not store 0: give a list of "
+            "dicts, whose absent features are 0, too"
+        )
+    if isinstance(X, np.ndarray) and X.ndim != 2:
+        raise ValueError(f"X must have two dimensions, rows and columns, got the shape {X.shape}")
+    if isinstance(X, tuple):
+        return list(X)
+    return Columns(X).arrays if isinstance(X, Mapping) else X
 
 
 def by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
@@ -331,6 +362,40 @@ def by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
     for i, (key, _) in enumerate(taken):
         places.setdefault(key, []).append(i)
     return places
+
+
+# ---------------------------------------------------------------------- targets and answers
+def read_targets(y: Any, n_rows: int, *, of_labels: bool) -> NDArray[Any]:
+    """Return labels or numbers, one per row; raise if one is missing."""
+    targets = _read_labels(y) if of_labels else check_numbers(y)
+    if len(targets) != n_rows:
+        raise ValueError(f"X has {n_rows:,} rows, but y has {len(targets):,}: give one per row")
+    return targets
+
+
+def _read_labels(y: Any) -> NDArray[Any]:
+    labels = to_labels(y)
+    if getattr(labels, "ndim", 1) == 2:
+        labels = column_or_1d(labels, warn=True)
+    if isinstance(labels, np.ndarray):
+        if labels.dtype.kind in "biuU":  # none can be missing
+            return labels
+        labels = list(labels) if labels.dtype.kind in "mM" else labels.tolist()
+    distinct_labels(labels)  # raises if one is missing
+    return as_objects(list(labels))
+
+
+def to_answers(answers: list[Any]) -> NDArray[Any]:
+    """Return predictions as an array; NumPy would convert labels of several types to text.
+
+    Examples
+    --------
+    >>> to_answers(["no", "yes"]), to_answers([1, "no"])
+    (array(['no', 'yes'], dtype='<U3'), array([1, 'no'], dtype=object))
+    """
+    kinds = {*map(type, answers)}
+    is_plain = len(kinds) == 1 and kinds <= {bool, int, float, str}
+    return np.asarray(answers) if is_plain else as_objects(answers)
 
 
 # ---------------------------------------------------------------------- models
@@ -352,10 +417,15 @@ def as_parent(model: Any) -> Any:
 
 
 # ---------------------------------------------------------------------- errors
-def refusal(errors: dict[int, ValueError | TypeError], taken: list[Any]) -> ValueError:
-    """Return the error that lists refused rows."""
+def refusal(
+    errors: dict[int, ValueError | TypeError],
+    taken: list[Any],
+    rows: NDArray[np.int64] | None = None,
+) -> ValueError:
+    """Return the error that lists refused rows; `rows` are the numbers of all in the stream."""
     first = sorted(errors)[:MAX_ERRORS]
-    words = "; ".join(f"row {i} (key {taken[i][0]!r}): {errors[i]}" for i in first)
+    names = {i: f"row {i}" if rows is None else f"row {rows[i]} of the stream" for i in first}
+    words = "; ".join(f"{names[i]} (key {taken[i][0]!r}): {errors[i]}" for i in first)
     rest = f"; and {len(errors) - MAX_ERRORS:,} more" if len(errors) > MAX_ERRORS else ""
     what = f"{len(errors):,} of {len(taken):,} rows were refused, all others learnt"
     return ValueError(f"{what}: {words}{rest}")

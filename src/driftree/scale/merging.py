@@ -354,8 +354,8 @@ def fit(
     Returns
     -------
     model
-        The same, bit for bit, for any number of workers. A new forest equals that of `partial_fit`
-        with batches of 1,000 rows.
+        The same, bit for bit, for any number of workers. A new forest without `class_weight` equals
+        that of `partial_fit` with batches of 1,000 rows.
 
     Examples
     --------

@@ -126,9 +126,14 @@ class ModelStore:
         """Whether it is open."""
         return self._release.alive
 
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise ValueError("the models are closed: open them again, with the same folder")
+
     # ------------------------------------------------------------------ models
     def get(self, key: Any) -> KeptModel | None:
         """Return a key's model, from disk if necessary; None if there is none."""
+        self._check_open()
         entry = self.entries.get(key)
         if entry is not None:
             self.entries.move_to_end(key)
@@ -146,6 +151,7 @@ class ModelStore:
 
     def tally(self, key: Any) -> Tally | None:
         """Return the losses of a key, without its model; None if there is none."""
+        self._check_open()
         entry = self.entries.get(key)
         if entry is not None:
             return entry.tally
@@ -184,8 +190,12 @@ class ModelStore:
     def _write(self, entry: KeptModel) -> None:
         if entry.is_written:
             return
+        try:
+            data = models.to_bytes(entry.model)
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"the model of key {entry.key!r} cannot be kept on disk: {error}") from error
         id_ = self._write_figures(entry)
-        data = models.to_bytes(entry.model)
         self._change("INSERT OR REPLACE INTO models VALUES (?, ?)", id_, data)
         entry.is_written = True
 
@@ -216,6 +226,7 @@ class ModelStore:
 
     def commit(self, notes: dict[str, Any]) -> None:
         """Write all models, and notes, in one transaction."""
+        self._check_open()
         for entry in self.entries.values():
             self._write(entry)
         for name, value in notes.items():
@@ -234,12 +245,12 @@ class ModelStore:
         return self._ask(query, *values).fetchall()
 
     def _ask(self, query: str, *values: Any) -> sqlite3.Cursor:
-        if not self.is_open:
-            raise ValueError("the models are closed: open them again, with the same folder")
+        self._check_open()
         with self._named():
             return self._connection.execute(query, values)
 
     def _change(self, query: str, *values: Any) -> sqlite3.Cursor:
+        self._check_open()
         if not self._connection.in_transaction:
             self._ask("BEGIN IMMEDIATE")
         return self._ask(query, *values)

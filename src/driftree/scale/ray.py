@@ -19,17 +19,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from numpy.typing import NDArray
 
 from driftree.learn.storage.atomic import Closing
-from driftree.learn.tables import Columns, array_names, read_frame
+from driftree.learn.tables import Columns, DictRows, array_names, read_frame
 from driftree.learn.validation import as_objects
 from driftree.scale.keyed import MEMORY, KeyedModels
-from driftree.scale.keys import Summary, check_key, key_column
+from driftree.scale.keys import (
+    Summary,
+    check_batch,
+    check_key,
+    check_made,
+    key_column,
+    read_key,
+    read_targets,
+    refusal,
+    take_keys,
+    to_answers,
+)
+from driftree.streams.rows import count_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
-
-    from numpy.typing import NDArray
 
     from driftree.explain.explanation import Explanation
     from driftree.learn.events import Event
@@ -48,6 +59,10 @@ MOST_IN_PIECES = 600_000
 NO_RAY = "models on many machines need Ray: pip install ray"
 
 
+Batch = dict[Any, NDArray[Any]] | list[Any]
+"""Arrays by name, or dicts, which may be sparse."""
+
+
 class ShardRows(NamedTuple):
     """The rows of a batch that belong to one shard."""
 
@@ -56,7 +71,8 @@ class ShardRows(NamedTuple):
     end: int
     """and after these rows."""
     rows: NDArray[np.int64]
-    columns: dict[Hashable, NDArray[Any]]
+    """Their numbers in the stream."""
+    X: Batch
     y: NDArray[Any]
 
 
@@ -78,16 +94,11 @@ class Shard:
     def learn_rows(self, sent: ShardRows) -> str | None:
         """Learn rows that are new, as `learn`."""
         self._check(sent.before)
-        is_new = sent.rows >= self.done
-        refused = None
-        if is_new.any():
-            columns = {name: cells[is_new] for name, cells in sent.columns.items()}
-            try:
-                self.models.learn_many(columns, sent.y[is_new])
-            except ValueError as error:  # all other rows were learnt
-                refused = str(error)
+        places = np.flatnonzero(sent.rows >= self.done)
+        taken = take_keys(_pick(sent.X, places), self.models.key)
+        errors = self.models._learn_taken(taken, sent.y[places], np.ones(len(places)))
         self.done = max(self.done, sent.end)
-        return refused
+        return str(refusal(errors, taken, sent.rows[places])) if errors else None
 
     def commit(self, before: int, position: int) -> None:
         """Write all models, with the position."""
@@ -171,6 +182,7 @@ class RayKeyedModels(Closing):
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         self.key = key
         self.every = every
+        self._of_labels = hasattr(check_made(make()), "predict_proba_one")
         self._ray = import_ray()
         folder = Path(path).absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +195,8 @@ class RayKeyedModels(Closing):
         self._kept: list[list[ShardRows]] = [[] for _ in self._actors]
         self._flying: list[list[Any]] = [[] for _ in self._actors]
         self._refused: list[str] = []
-        self._shard_by_key = ShardByKey(shards)
+        self._is_open = True
+        self._shard_by_key = ShardByKey(shards, key)
         self._sent = self._ray.get([one.position.remote() for one in self._actors])
         self.position: int = min(self._sent)
         self._at = self.position
@@ -194,31 +207,28 @@ class RayKeyedModels(Closing):
 
         Parameters
         ----------
-        X : data frame, dict of columns, or array
+        X : data frame, dict of columns, list of dicts, or array
             The rows, with the key.
         y : series or sequence
             Labels, or numbers.
 
         Raises
         ------
-        ValueError
-            If a row lacks its key; then nothing is learnt. If rows of this or an earlier batch are
-            invalid; then all others are learnt.
+        TypeError, ValueError
+            If a row lacks its key or its target, or its key is not one; then nothing is learnt. If
+            rows of this or an earlier batch are invalid, a ValueError; then all others are learnt.
         """
-        columns = _to_columns(X)
-        targets = Columns({"y": y if isinstance(y, (list, np.ndarray)) else list(y)}).arrays["y"]
-        shard_of = self._shards_of(X, columns)
-        if len(shard_of) != len(targets):
-            raise ValueError(
-                f"X has {len(shard_of):,} rows, but y has {len(targets):,}: give one per row"
-            )
+        self._check_open()
+        batch = _to_batch(X, self.key)
+        shard_of = self._shards_of(batch)
+        targets = read_targets(y, len(shard_of), of_labels=self._of_labels)
         begin, end = self._at, self._at + len(targets)
         for i in range(len(self._actors)):
             places = np.flatnonzero(shard_of == i)
             if not len(places) or end <= self._sent[i]:
                 continue
-            taken = {name: cells[places] for name, cells in columns.items()}
-            rows = ShardRows(min(begin, self._sent[i]), end, begin + places, taken, targets[places])
+            before, taken = min(begin, self._sent[i]), _pick(batch, places)
+            rows = ShardRows(before, end, begin + places, taken, targets[places])
             self._kept[i].append(rows)
             self._sent[i] = end
             self._send(i, rows)
@@ -283,12 +293,13 @@ class RayKeyedModels(Closing):
         )
 
     def _for_all(self, call: Callable[[int], Any]) -> list[Any]:
-        """Call all shards after their queues; repeat a call if its shard dies."""
+        """Call shards after their queues; repeat a call if its shard dies. None: no call."""
+        self._check_open()
         asked = [call(i) for i in range(len(self._actors))]  # queued after their batches
         answers = []
         for i, answer in enumerate(asked):
             self._land(i)
-            answers.append(self._get(i, answer, call))
+            answers.append(None if answer is None else self._get(i, answer, call))
         return answers
 
     def _get(self, i: int, answer: Any, call: Callable[[int], Any]) -> Any:
@@ -307,26 +318,29 @@ class RayKeyedModels(Closing):
     # ------------------------------------------------------------------ predicting and reading
     def predict_many(self, X: Any) -> NDArray[Any]:
         """Return the predictions of a batch, after learning all rows sent before."""
-        columns = _to_columns(X)
-        shard_of = self._shards_of(X, columns)
+        batch = _to_batch(X, self.key)
+        shard_of = self._shards_of(batch)
         places = [np.flatnonzero(shard_of == i) for i in range(len(self._actors))]
-        taken = [{name: cells[rows] for name, cells in columns.items()} for rows in places]
+        taken = [_pick(batch, rows) for rows in places]
         found = self._for_all(
             lambda i: self._actors[i].ask.remote("predict", taken[i]) if len(places[i]) else None
         )
         answers = as_objects([None] * len(shard_of))
         for rows, answer in zip(places, found, strict=True):
             if len(rows):
-                answers[rows] = answer.tolist()
-        return np.asarray(answers.tolist())
+                answers[rows] = answer
+        return to_answers(answers.tolist())
 
     def predict_one(self, x: Mapping[Hashable, Any]) -> Any:
         """Return the prediction for one row."""
-        return self._ask(x.get(self.key), "predict_one", dict(x))
+        return self._ask(self._key_of(x), "predict_one", dict(x))
 
     def explain_one(self, x: Mapping[Hashable, Any]) -> Explanation:
         """Explain the prediction for one row."""
-        return self._ask(x.get(self.key), "explain_one", dict(x))  # type: ignore[no-any-return]
+        return self._ask(self._key_of(x), "explain_one", dict(x))  # type: ignore[no-any-return]
+
+    def _key_of(self, x: Mapping[Hashable, Any]) -> Any:
+        return read_key(x.get(self.key), self.key, x)
 
     def __getitem__(self, key: Hashable) -> Any:
         """Return a copy of a key's own model."""
@@ -359,6 +373,7 @@ class RayKeyedModels(Closing):
         return len(list(iter(self)))
 
     def _ask(self, key: Any, method: str, *arguments: Any) -> Any:
+        self._check_open()
         i = _shard_of(check_key(key), len(self._actors))
         self._land(i)
 
@@ -370,15 +385,26 @@ class RayKeyedModels(Closing):
     # ------------------------------------------------------------------ the end
     def close(self) -> None:
         """Stop the shards. What was not committed is lost."""
+        self._is_open = False
         for actor in self._actors:
             self._ray.kill(actor)
 
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ValueError("the models are closed: open them again, with the same folder")
+
     # ------------------------------------------------------------------ which shard
-    def _shards_of(self, X: Any, columns: Mapping[Hashable, NDArray[Any]]) -> NDArray[np.intp]:
-        name = key_column(X, self.key)
-        if name not in columns:
-            raise ValueError(f"the rows have no column {name!r}, which should hold their keys")
-        keys = columns[name].tolist()
+    def _shards_of(self, batch: Batch) -> NDArray[np.intp]:
+        if isinstance(batch, list):
+            keys = [x.get(self.key) for x in batch]
+        elif self.key in batch:
+            keys = batch[self.key].tolist()
+        elif count_rows(batch):
+            raise ValueError(f"the rows have no column {self.key!r}, which should hold their keys")
+        else:
+            keys = []
+        if not {*map(type, keys)} <= {str, int, float, bytes}:  # True would be found as 1
+            keys = [read_key(key, self.key) for key in keys]
         if len(self._shard_by_key) > KNOWN_KEYS:
             self._shard_by_key.clear()
         shards = map(self._shard_by_key.__getitem__, keys)
@@ -388,12 +414,13 @@ class RayKeyedModels(Closing):
 class ShardByKey(dict[Any, int]):
     """Shards of keys, worked out when they are first asked for."""
 
-    def __init__(self, n_shards: int) -> None:
+    def __init__(self, n_shards: int, name: Hashable) -> None:
         super().__init__()
         self.n_shards = n_shards
+        self.name = name
 
     def __missing__(self, key: Any) -> int:
-        shard = self[key] = _shard_of(check_key(key), self.n_shards)
+        shard = self[key] = _shard_of(read_key(key, self.name), self.n_shards)
         return shard
 
 
@@ -402,14 +429,25 @@ def _shard_of(key: Any, n_shards: int) -> int:
     return zlib.crc32(repr(key).encode()) % n_shards
 
 
-def _to_columns(X: Any) -> dict[Hashable, NDArray[Any]]:
-    """Return a batch as arrays by name."""
+def _to_batch(X: Any, key: Hashable) -> Batch:
+    """Return rows in a form that shards can be given some of, with their keys in column `key`."""
+    X = check_batch(X)
     if isinstance(X, np.ndarray):
-        return dict(zip(array_names(X.shape[1]), X.T, strict=True))
+        columns = dict(zip(array_names(X.shape[1]), X.T, strict=True))
+        return {key if name == key_column(X, key) else name: columns[name] for name in columns}
     frame = read_frame(X)
+    if isinstance(frame, DictRows):
+        return list(frame.rows)
     if isinstance(frame, Columns):
         return frame.arrays
     return {name: _to_array(frame.get_column(name)) for name in frame.columns}
+
+
+def _pick(batch: Batch, places: NDArray[np.intp]) -> Batch:
+    """Return copies of some rows."""
+    if isinstance(batch, list):
+        return [dict(batch[i]) for i in places]
+    return {name: cells[places] for name, cells in batch.items()}
 
 
 def _to_array(column: nw.Series[Any]) -> NDArray[Any]:

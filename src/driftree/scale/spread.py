@@ -26,6 +26,8 @@ import numpy as np
 
 from driftree.forests import DynamicModelForest
 from driftree.learn.constants import FOREST
+from driftree.learn.estimator import SEEN
+from driftree.learn.tables import Seen
 from driftree.learn.words import shown
 from driftree.streams.rows import cut, take
 
@@ -159,6 +161,15 @@ def take_trees(model: DynamicModelForest, parts: Sequence[bytes], places: list[l
     counts = np.array([next_scale, *arrays["counts"][1:]])
     arrays |= {"scale": scale, "counts": counts, "since": since}
     model._take_over(learnt | {"arrays": arrays, "members": members})
+
+
+def _seen_by(part: bytes) -> Seen:
+    """Return scikit-learn's attributes of the features, which a part's first batch may set."""
+    state, seen = pickle.loads(part)[1], Seen()
+    for name in SEEN:
+        if name in state:
+            setattr(seen, name, state[name])
+    return seen
 
 
 def _renamed(arrays: dict[str, Any], old: str, new: str) -> dict[str, Any]:
@@ -380,7 +391,7 @@ class Spread:
         self._gathered = self.n_rows
         whole = copy.deepcopy(self._own)
         assert whole._tree is not None
-        self.model._keep(whole._tree, None)
+        self.model._keep(whole._tree, _seen_by(parts[0]))
 
     def close(self) -> None:
         """Stop the workers."""
@@ -411,8 +422,11 @@ def fit_forest(
 
     A call learns many steps, up to the next check of the trees, so that there are few calls.
     """
-    if workers is not None and not workers >= 1:
-        raise ValueError(f"workers must be a whole number of at least 1, got {shown(workers)}")
+    if workers is not None:
+        if not workers >= 1:
+            raise ValueError(f"workers must be a whole number of at least 1, got {shown(workers)}")
+        if model.n_trees > 1:
+            check_spreadable(model)  # before anything is learnt
     spread: Spread | None = None
     try:
         for block in cut(blocks, FOREST.look_rows):

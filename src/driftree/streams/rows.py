@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftree.learn.tables import DictRows, array_names, to_frame
-from driftree.learn.validation import as_objects
+from driftree.learn.validation import as_objects, is_missing
 from driftree.learn.words import list_names, shown
 
 if TYPE_CHECKING:
@@ -105,10 +105,15 @@ class Rows:
             may_miss = True
         if not may_miss:
             return rows
-        return [
-            {name: cell for name, cell in row.items() if cell is not None and cell == cell}  # noqa: PLR0124
-            for row in rows
-        ]
+        try:
+            return [
+                {name: cell for name, cell in row.items() if cell is not None and cell == cell}  # noqa: PLR0124
+                for row in rows
+            ]
+        except TypeError:  # pandas' NA cannot be compared
+            return [
+                {name: cell for name, cell in row.items() if not is_missing(cell)} for row in rows
+            ]
 
     def _column(self, name: Any) -> Any:
         if isinstance(self.X, Mapping):

@@ -459,9 +459,9 @@ class PairSource(Source):
             raise ValueError(f"{self.name} holds no rows")
         items = chain([first], items)
         if is_row(first):
-            rows = islice(items, skip_rows, stop)
-            blocks = self._gather(map(self._as_pair, rows), min(batch_rows, BLOCK_ROWS))
-            skip_rows = 0
+            rows, block_rows = islice(items, stop), min(batch_rows, BLOCK_ROWS)
+            blocks = self._gather(map(self._as_pair, rows), block_rows, skip_rows // block_rows)
+            skip_rows %= block_rows
         else:
             blocks = (self._as_block(*self._as_pair(item)) for item in items)
         for block in blocks:
@@ -473,13 +473,16 @@ class PairSource(Source):
                 yield take(block, skip_rows, n_rows)
             skip_rows = max(0, skip_rows - n_rows)
 
-    def _gather(self, rows: Iterator[tuple[Any, Any]], block_rows: int) -> Blocks:
+    def _gather(self, rows: Iterator[tuple[Any, Any]], block_rows: int, n_skipped: int) -> Blocks:
+        """Yield blocks after the first ones: the same as if these had been read."""
         are_sparse = None
-        for pairs in gather(rows, block_rows):
+        for i, pairs in enumerate(gather(rows, block_rows)):
+            if are_sparse is None:
+                are_sparse = look_sparse([x for x, _ in pairs[:FIRST_DICTS]], ())
+            if i < n_skipped:
+                continue
             features, labels = map(list, zip(*pairs, strict=True))
             y = to_label_array(labels)
-            if are_sparse is None:
-                are_sparse = look_sparse(features[:FIRST_DICTS], ())
             X = features if are_sparse else DictRows(features).arrays
             yield X, y.astype(np.float64) if self.is_regression else y
 
