@@ -270,6 +270,34 @@ def test_results_are_not_written_over_unless_asked(loans, tmp_path):
     assert run(*arguments, "--overwrite").exit_code == 0
 
 
+def test_no_earlier_result_is_left_among_the_new_ones(loans, rents, tmp_path):
+    out = ["--out", str(tmp_path / "out"), "--overwrite"]
+    assert run("run", str(loans), "--model", "majority", *out).exit_code == 0
+    assert (tmp_path / "out/labels.csv").exists()
+    assert run("run", str(rents), "--model", "mean", *out).exit_code == 0
+    assert not (tmp_path / "out/labels.csv").exists()
+
+
+def test_a_file_is_no_folder_for_results(loans, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    result = run("run", str(loans), "--out", str(tmp_path / "out"), "--overwrite")
+    assert result.exit_code == 2
+    assert "out is a file: name a folder for the results" in " ".join(result.stderr.split())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a full device")
+@pytest.mark.parametrize("arguments", [["versions"], ["data", "list"]])
+def test_a_full_device_is_told_in_one_line(arguments):
+    command = [sys.executable, "-m", "driftree", *arguments]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert result.returncode != 0
+    assert "driftree: [Errno 28] No space left on device" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
 @pytest.mark.parametrize("option", ["--resume", "--overwrite"])
 def test_the_users_own_files_are_safe(loans, tmp_path, option):
     for name in ("records.csv", "records_2024.csv", "records-dmt.csv"):
@@ -336,6 +364,7 @@ def test_labels_that_are_no_classes_are_refused_for_every_learner(tmp_path):
         result = run("run", str(path), "--model", model, "--out", str(tmp_path / model), *options)
         assert result.exit_code == 2, result.output
         assert "continuous" in result.output
+        assert "name the target in --categorical if each value is a label" in result.output
 
 
 def test_compare_tells_who_did_how_well_with_any_number_of_jobs(loans, tmp_path):

@@ -548,6 +548,42 @@ def test_importance_and_history_are_of_all_trees():
     assert log["n_rows"].is_monotonic_increasing
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "poisson", "quantile"])
+def test_importance_of_recent_targets(loss):
+    frame, _ = draw(600)
+    model = DynamicModelForestRegressor(n_trees=3, loss=loss).partial_fit(frame, np.abs(frame.a))
+    assert {"a", "a & b", "kind"} < {*model.feature_importance()}
+    sparse = DynamicModelForestRegressor(n_trees=3, loss=loss, absent="zero")
+    for i in range(200):
+        sparse.learn_one({f"w{i % 7}": 1, f"w{i % 5}": 1}, float(i % 3))
+    assert {"w1", "w2"} < {*sparse.feature_importance()}
+
+
+def test_explanations_of_a_row_with_times_and_what_is_unknown():
+    model = DynamicModelForestClassifier(n_trees=2)
+    for i, time in enumerate(pd.date_range("2024-01-01", periods=300, freq="7h")):
+        row = {"t": time.to_pydatetime(), "kind": ("a\nb", "c")[i % 2], "x": float(i % 9)}
+        model.learn_one(row, "few\nof" if i % 9 < 4 else "many")
+    x = row | {"kind": "new", "x": 2.0, "shoes": 3}
+    why = model.explain_one(x)
+    assert why.unknown == ("shoes",)
+    assert why.row["kind"] == "new"
+    assert "Prediction: few\\nof, " in str(why)
+    assert str(why).endswith("Not known to the model: 'shoes'.")
+    near = model.counterfactual(x, fixed=["t: days", "t: hour", "t: weekday"])
+    assert model.predict_one(near.x) == near.target == "many"
+
+
+def test_explanations_of_counts_are_of_logarithms():
+    frame, _ = draw(600)
+    model = DynamicModelForestRegressor(n_trees=2, loss="poisson")
+    model.learn_many(frame, np.exp(frame.a).round())
+    why = model.explain_one(frame.iloc[0].to_dict())
+    total = why.intercept + sum(why.contributions.values())
+    assert total == pytest.approx(math.log(why.prediction))
+    assert "What makes the logarithm of the number" in str(why)
+
+
 def test_counterfactuals_hold_for_the_forest():
     frame, y = draw(2000)
     model = learn(DynamicModelForestClassifier, frame, y)

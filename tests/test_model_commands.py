@@ -12,7 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import driftree
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, cli
+from driftree import (
+    DynamicModelForestRegressor,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    cli,
+)
 from driftree.evaluate import prequential
 from driftree.evaluate.known_rows import KnownRows
 from driftree.streams import open_stream
@@ -82,6 +87,24 @@ def test_rows_may_come_in_any_format_order_and_number(folder, tmp_path, form):
     np.testing.assert_allclose(got, [model.predict_proba_one(row)["no"] for row in rows])
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "quantile"])
+@pytest.mark.parametrize("make", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_numbers_are_predicted_from_any_columns(make, loss, tmp_path):
+    X = np.random.default_rng(1).normal(size=(300, 3))
+    columns = dict(zip("abc", X.T, strict=True))
+    model = make(loss=loss).partial_fit({name: columns[name] for name in "ab"}, X[:, 0])
+    model.learn_many(columns, X[:, 0])
+    model.save(tmp_path / "model.dmt")
+    for names in ("bca", "ca", "b"):
+        rows = [{name: float(columns[name][i]) for name in names} for i in range(20)]
+        lines = [",".join(map(str, row.values())) for row in rows]
+        (tmp_path / "rows.csv").write_text("\n".join([",".join(names), *lines]))
+        result = run("predict", tmp_path / "model.dmt", tmp_path / "rows.csv")
+        assert result.exit_code == 0, result.output
+        got = [float(row["prediction"]) for row in table_of(result.stdout)]
+        np.testing.assert_allclose(got, [model.predict_one(row) for row in rows])
+
+
 def test_numbers_come_with_intervals_and_words_are_counted(folder, tmp_path):
     result = run("predict", folder / "rents/model.dmt", folder / "rents.csv")
     rows = table_of(result.stdout)
@@ -143,6 +166,9 @@ def test_what_would_have_to_change_is_said(folder):
         (["explain", "{model}", '{"age": '], "the row is not JSON"),
         (["predict", "{model}", "{rents}"], "has none of the columns that the model knows"),
         (["predict", "{loans}", "{loans}"], "not a model file"),
+        (["predict", "{model}", "nowhere.csv"], "there is no file 'nowhere.csv': give a CSV, JSON"),
+        (["learn", "{model}", "."], "'.' is not a regular file: give a CSV"),
+        (["learn", "{model}", "{loans}", "--out", "no/model.dmt"], "a folder that exists"),
         (["learn", "{model}", "{loans}", "--target", "age"], "'age' (named) is a feature of the m"),
         (["run", "{loans}", "--param", "max_nodes"], "--param must be name=value"),
         (["run", "{loans}", "--param", "max_node=3"], "there is no parameter of dmt 'max_node'"),
@@ -177,6 +203,23 @@ def test_learning_goes_on_as_in_python(folder, tmp_path):
         model.learn_many(X, y)
     x = {"age": 40.0, "income": 20_000.0, "owner": "no"}
     assert driftree.load(path).predict_proba_one(x) == model.predict_proba_one(x)
+
+
+def test_advice_about_malformed_rows_can_be_followed(tmp_path):
+    model = DynamicModelTreeClassifier()
+    for i in range(20):
+        model.learn_one({"age": float(i)}, "yes" if i % 2 else "no")
+    model.save(tmp_path / "model.dmt")
+    (tmp_path / "rows.csv").write_text("age,target\n1,yes\nold,no\n2,no\n")
+    files = tmp_path / "model.dmt", tmp_path / "rows.csv"
+    assert run("predict", *files).stderr.endswith("got 'old' (fix the row)\n")
+    refused = run("learn", *files)
+    assert refused.stderr.endswith("got 'old' (fix the row, or read with --on-bad-row skip)\n")
+    skipped = run("learn", *files, "--on-bad-row", "skip")
+    assert skipped.exit_code == 0, skipped.output
+    assert "1 malformed rows were skipped, the first:" in skipped.stderr
+    assert "Warning" not in skipped.output
+    assert "2 rows learnt, 22 in all" in skipped.output
 
 
 def test_what_is_refused_leaves_the_file_as_it_was(folder, tmp_path):

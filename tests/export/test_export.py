@@ -167,6 +167,43 @@ def test_single_precision(kind):
     assert_same(found, predict(model, rows), digits=1e-5)
 
 
+def test_levels_in_single_precision():
+    levels = [0.1, 0.3, 1e9 + 1]
+    model = learnt({"x": levels}, categorical=["x"])
+    rows = [{"x": level} for level in [*levels, None, 7.0]]
+    assert np.ptp(predict(model, rows)) > 0.05
+    assert_same(run_onnx(model, rows, "float32")["probabilities"], predict(model, rows), 1e-5)
+    with pytest.raises(ValueError, match="'x' are the same in float32"):
+        to_onnx(learnt({"x": [1e9, 1e9 + 1]}, categorical=["x"]), dtype="float32")
+
+
+@pytest.mark.parametrize("kind", ["FIMT-DD 3", "measured 2", "poisson", "forest 2"])
+def test_a_model_without_any_input(kind):
+    model = MAKERS[kind]()
+    if hasattr(model, "follow_target"):
+        model.follow_target = False
+    for i in range(30):
+        model.learn_one({"constant": 7.5}, i % 2)
+    assert not any(member.inputs for member in recipe_of(model).members)
+    assert_all_say_the_same(model, [{"constant": 7.5}, {"constant": None}, {"constant": 8.0}])
+
+
+def test_long_sums():
+    rng, model = np.random.default_rng(1), DynamicModelTreeClassifier()
+    rows = [dict(enumerate(levels)) for levels in rng.integers(0, 30, size=(100, 150)).tolist()]
+    rows = [{f"c{j}": f"l{level}" for j, level in row.items()} for row in rows]
+    for row in rows:
+        model.learn_one(row, row["c0"] < "l2")
+    assert len(recipe_of(model).inputs) > 3000
+    assert_same(run_python(model, rows[:3]), predict(model, rows[:3]))
+    short = DynamicModelTreeClassifier()
+    rows = [{name: row[name] for name in [*row][:45]} for row in rows]
+    for row in rows:
+        short.learn_one(row, row["c0"] < "l2")
+    assert len(recipe_of(short).inputs) > 1000
+    assert_same(run_sql(short, rows[:3]), predict(short, rows[:3]))
+
+
 def test_a_forest_whose_features_came_one_after_the_other(tmp_path):
     rng, forest = np.random.default_rng(1), DynamicModelForestClassifier(3)
     rows = []
@@ -320,6 +357,42 @@ def test_a_feature_of_text_may_have_a_name_of_the_graph():
     assert [one.name for one in to_onnx(model).graph.input] == ["feature X", "X"]
 
 
+def test_an_input_of_a_graph_has_a_name_of_its_own():
+    texts = {"": ["a", "b"], ":Cast0": ["c", "d"], ":constant0": ["e", "f"]}
+    names = [one.name for one in to_onnx(learnt(texts | {"x": [1.0, 2.0]})).graph.input]
+    assert names == ["feature ", "feature :Cast0", "feature :constant0", "X"]
+
+
+def test_a_query_tells_its_columns_from_those_of_the_table():
+    rng, model = np.random.default_rng(1), DynamicModelTreeClassifier(epsilon=1.0)
+    rows = [{"_v1": a, "_1": b, "__leaf": c} for a, b, c in rng.normal(size=(300, 3)).tolist()]
+    for row in rows:
+        model.learn_one(row, row["_v1"] * row["__leaf"] > 0)
+    assert_same(run_sql(model, rows), predict(model, rows))
+    forest = DynamicModelForestClassifier(3)
+    for row in rows:
+        forest.learn_one(row, row["_v1"] * row["__leaf"] > 0)
+    assert_same(run_sql(forest, rows), predict(forest, rows))
+    assert 'FROM "_1"\n' in (query := to_code(learnt({"x": [1.0, 2.0]}), "sql", name="_1"))
+    assert "WITH __1 AS" in query
+
+
+def test_predictions_have_columns_of_their_own():
+    model = DynamicModelTreeRegressor(follow_target=False)
+    for i in range(50):
+        model.learn_one({"Prediction": i % 7, "lower": i % 3}, float(i % 7))
+    query = to_code(model, "sql", interval=0.9)
+    assert [line.split(" AS ")[-1] for line in query.splitlines()[-4:-1]] == [
+        '"prediction by the model"',
+        '"lower by the model"',
+        '"upper"',
+    ]
+    near = DynamicModelTreeRegressor("quantile", quantiles=(0.1234567, 0.12345678))
+    near.learn_one({"x": 1.0}, 1.0)
+    assert '"quantile 0.1234567"' in (query := to_code(near, "sql"))
+    assert '"quantile 0.12345678"' in query
+
+
 def test_labels_keep_their_type_in_onnx_or_become_text():
     def labels(*given):
         model = DynamicModelTreeClassifier()
@@ -341,7 +414,12 @@ def test_functions_and_tables_have_the_name_that_is_wanted():
     for language, name in [
         ("python", "a b"),
         ("python", "if"),
+        ("python", "exp"),
+        ("python", "max"),
         ("c", "1st"),
+        ("c", "double"),
+        ("c", "isnan"),
+        ("c", "ö"),
         ("sql", ""),
     ]:
         with pytest.raises(ValueError, match="cannot be named"):
@@ -396,6 +474,10 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
     refuses(
         learnt({"x": [2**53 + 1, 1]}, categorical=["x"]), ("onnx", "c", "sql"), "double can hold"
     )
+    refuses(learnt({1: [1.0], "1": [2.0]}), ["sql"], "several features .* the column '1'")
+    infinite = learnt({"x": [math.inf, 1.0]}, categorical=["x"])
+    refuses(infinite, ["sql"], "the level inf is not finite")
+    assert "numbers[0] == INFINITY" in to_code(infinite, "c")
     refuses(learnt({"x": ["", "a"]}), ("onnx",), "the empty text is a level")
     refuses(learnt({"x": ["a\0", "a"]}), ("c", "sql"), "NUL")
     refuses(learnt({"x": [1.0]}, [frozenset(), frozenset([1])]), ("python",), "cannot be written")

@@ -37,6 +37,15 @@ def test_report_says_how_it_was_made_and_what_was_skipped(loans, tmp_path):
         assert words in run
 
 
+def test_a_report_repeats_every_parameter(loans, tmp_path):
+    out = tmp_path / "page.html"
+    settings = ["--param", "epsilon=0.5", "--param", "max_depth=3"]
+    arguments = ["report", str(loans), "--on-bad-row", "skip", *settings, "--out", str(out)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert f"{' '.join(settings)} --out {out}" in out.read_text(encoding="utf-8")
+
+
 def test_demo_makes_the_folder_that_it_writes_to(tmp_path):
     out = tmp_path / "missing" / "folder" / "demo.html"
     result = CliRunner().invoke(app, ["demo", "--rows", "1000", "--out", str(out)])

@@ -210,7 +210,10 @@ def test_a_number_to_predict_is_noticed(target, tmp_path):
     path.write_text(text)
     result = run("run", path, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "(--task classification treats each value as a label)" in result.output
+    assert "(--categorical price treats each value as a label)" in result.output
+    labels = run("run", path, "--out", tmp_path / "labels", "--categorical", "price")
+    assert labels.exit_code == 0, labels.output
+    assert " labels: " in labels.output
     assert "MAE" in result.output
 
 
@@ -303,6 +306,20 @@ def test_other_formats_are_told_by_their_first_bytes(content, tmp_path):
     np.testing.assert_allclose(X["income"], INCOMES)
     assert y.tolist() == LABELS.tolist()
     assert kinds(found) == {"income": "number", "owner": "category"}
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    path = tmp_path / "cut.parquet"
+    table().to_parquet(path)
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"cut\.parquet is damaged, or not complete \("):
+        open_stream(path)
+
+
+def test_numbers_of_a_parquet_file_are_labels_where_that_is_asked(tmp_path):
+    table(price=[0.5 + i % 9 for i in range(len(table()))]).to_parquet(tmp_path / "a.parquet")
+    _, y = next(iter(open_stream(tmp_path / "a.parquet", target="price", categorical=["price"])))
+    assert y[:2].tolist() == ["0.5", "1.5"]
 
 
 def test_feather_and_parquet_are_read_with_their_types(tmp_path):

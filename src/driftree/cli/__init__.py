@@ -11,6 +11,7 @@ import typer
 
 import driftree
 from driftree.cli import demo, model_commands, paper, report, run, serve
+from driftree.cli.screen import one_line
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
@@ -33,7 +34,8 @@ def main(
 
 def versions() -> None:
     """Show versions, the kernels' instruction set and the machine, for bug reports."""
-    driftree.show_versions()
+    with one_line():
+        driftree.show_versions()
 
 
 app.command()(demo.demo)

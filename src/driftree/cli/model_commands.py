@@ -53,8 +53,10 @@ def predict(
     Labels come with the probability of each, numbers with a 90 % prediction interval (or with
     their quantiles). Columns that the model does not know are ignored.
     """
-    with one_line():
+    with one_line(), _advising("fix the row"):
         known = _open_model(model, text)
+        _check_rows(rows)
+        _match_by_name(known.model)
         stream = known.open(rows, header=not no_header)
         head, ask = _questions(known)
         with _writing(out) as file:
@@ -97,13 +99,18 @@ def learn(
     from driftree.learn.words import list_names
 
     console, _ = consoles()
-    with one_line():
+    with one_line(), _advising("fix the row, or read with --on-bad-row skip"):
         if out is None and Path(f"{model}.journal").exists():
             raise ValueError(
                 f"{model} is served, and {model}.journal may hold rows that are not in it: learn "
                 "through the server, or give --out"
             )
         known = _open_model(model, text)
+        _check_rows(rows)
+        if out is not None and (out.is_dir() or not out.parent.is_dir()):
+            raise ValueError(
+                f"the model cannot be saved as {out}: name a file in a folder that exists"
+            )
         own = known.model
         n_before, n_changes = own.n_rows_seen_, len(_events(own))
         is_number = not hasattr(own, "classes_")
@@ -132,6 +139,7 @@ def learn(
                     own.learn_one(x, label)
             else:
                 own.learn_many(X, labels)
+        _tell_skipped(stream)
         own.save(out or model)
         n_new = own.n_rows_seen_ - n_before
         events = _events(own)[n_changes:]
@@ -201,6 +209,42 @@ def _ways(model: Any, x: Any, **wish: Any) -> list[Any]:
 
 
 # ---------------------------------------------------------------------- parts
+def _check_rows(rows: str) -> None:
+    """Raise if there is no file to read."""
+    if rows == "-" or Path(rows).is_file():
+        return
+    what = (
+        f"{rows!r} is not a regular file" if Path(rows).exists() else f"there is no file {rows!r}"
+    )
+    raise ValueError(
+        f"{what}: give a CSV, JSON Lines, Parquet or Feather file, or - for standard input"
+    )
+
+
+@contextmanager
+def _advising(advice: str) -> Iterator[None]:
+    """Say what to do about a malformed row: a model knows what its columns are."""
+    from driftree.streams import BadRowError
+
+    try:
+        yield
+    except BadRowError as error:
+        raise ValueError(f"{error.row} ({advice})") from None
+
+
+def _match_by_name(model: Any) -> None:
+    """Let a model that is not saved take any order of columns, and rows that lack some."""
+    for name in ("n_features_in_", "feature_names_in_"):
+        vars(model).pop(name, None)
+
+
+def _tell_skipped(stream: Stream) -> None:
+    if stream.bad_rows.count:
+        typer.echo(f"{stream.bad_rows.count:,} malformed rows were skipped, the first:", err=True)
+        for row in stream.bad_rows.first[:3]:
+            typer.echo(f"  {row}", err=True)
+
+
 def _open_model(path: Path, text: str) -> KnownRows:
     import driftree
     from driftree.evaluate.known_rows import KnownRows
@@ -300,11 +344,12 @@ def _drifts(model: Any, since: int) -> list[Any]:
 
 
 def _quietly(known: KnownRows, stream: Stream) -> Iterator[tuple[Any, Any]]:
-    """Yield batches without the warning about what is printed anyway."""
-    from driftree.streams import InputWarning
+    """Yield batches without the warnings about what is printed anyway."""
+    from driftree.streams import BadRowsWarning, InputWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
+        warnings.simplefilter("ignore", BadRowsWarning)
         yield from known.batches(stream)
 
 

@@ -191,14 +191,14 @@ def list_() -> None:
                 where,
             )
         folder = data_folder()
-    console.print(table)
-    console.print(
-        f"\nDRIFTREE_DATA: {folder or 'not set'}; cache: {cache_folder()}. Put others into one of "
-        "these as NAME.csv.gz (features first, last column `target`), or get them with: driftree "
-        "data get NAME",
-        style="dim",
-        soft_wrap=True,
-    )
+        console.print(table)
+        console.print(
+            f"\nDRIFTREE_DATA: {folder or 'not set'}; cache: {cache_folder()}. Put others into one "
+            "of these as NAME.csv.gz (features first, last column `target`), or get them with: "
+            "driftree data get NAME",
+            style="dim",
+            soft_wrap=True,
+        )
 
 
 @data_app.command()

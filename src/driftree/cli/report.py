@@ -179,6 +179,7 @@ def command_line(context: typer.Context) -> str:
         if origin is None or origin.name != "COMMANDLINE":
             continue
         is_option = parameter.param_type_name == "option"
-        words += [parameter.opts[0]] if is_option else []
-        words += [] if isinstance(value, bool) else [str(value)]
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            words += [parameter.opts[0]] if is_option else []
+            words += [] if isinstance(one, bool) else [str(one)]
     return shlex.join(words)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from driftree.cli.results import conclude, save_model, stem_of
+from driftree.cli.results import LABELS, conclude, save_model, stem_of
 from driftree.cli.screen import HOOK_HELP, Progress, consoles, names_of, one_line, run_for_drift
 
 if TYPE_CHECKING:
@@ -350,7 +350,8 @@ def print_findings(findings: Findings, *, is_guess: bool = False) -> None:
         return
     lines = findings.lines("--{} ".format)
     if is_guess:
-        lines[0] += " (--task classification treats each value as a label)"
+        target = "" if findings.target is None else findings.target.name
+        lines[0] += f" (--categorical {target} treats each value as a label)"
     console.print("\n".join(lines), soft_wrap=True)
 
 
@@ -403,8 +404,10 @@ def _prepare(
 
     learners = {name for task in COMPARED for name in learners_for(task)}
     records = [folder / f"records-{name}.csv" for name in learners] + [folder / "records.csv"]
-    names = ("summary.json", "plot.png", "report.html", "model.dmt", "costs.csv")
+    names = ("summary.json", "plot.png", "report.html", "model.dmt", "costs.csv", LABELS)
     ours = [*records, *(folder / name for name in names)]
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file: name a folder for the results, --out FOLDER")
     if Path(settings.source).resolve() in [path.resolve() for path in ours]:
         raise ValueError(
             f"{settings.source} would be overwritten by the results: choose another --out"

@@ -28,6 +28,9 @@ OPTIONS = {  # the library's hints, in terms of options
     "name the column in drop or in categorical": "name the column in --drop or in --categorical",
     "name the column in drop": "name the column in --drop",
     "name the column in categorical": "name the column in --categorical",
+    "Maybe you are trying to fit a classifier, which expects discrete classes on a regression "
+    "target with continuous values.": "Give --task regression, or name the target in --categorical "
+    "if each value is a label",
 }
 
 HOOK_SECONDS = 60  # that a command may take

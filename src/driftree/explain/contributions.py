@@ -67,11 +67,17 @@ def explain_one(model: Readable, x: Mapping[Hashable, Any]) -> Explanation:
     x = with_parts(encoder, x)
     batch = read_one(encoder, x)
     why = explain_batch(tree, encoder, batch)[0]
-    for j, name in enumerate(encoder.feature_names):
-        is_level = encoder.levels[j] is not None
-        if is_level and batch.matrix[0, j] == MAX_LEVELS:  # a level without a code
-            why.row[encoder.display_names[j]] = plain(x[name])
+    why.row.update(other_levels(encoder, x, batch))
     return replace(why, unknown=tuple(unknown_names(encoder, dict(x))))
+
+
+def other_levels(encoder: Encoder, x: Mapping[Hashable, Any], batch: Batch) -> dict[str, Any]:
+    """Return the levels of a row that have no code, by the names of their features."""
+    return {
+        encoder.display_names[j]: plain(x[name])
+        for j, name in enumerate(encoder.feature_names)
+        if encoder.levels[j] is not None and batch.matrix[0, j] == MAX_LEVELS
+    }
 
 
 def explain(model: Readable, X: Any) -> Explanations:

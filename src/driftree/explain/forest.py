@@ -18,14 +18,16 @@ from driftree.explain.contributions import (
     Importance,
     explain_batch,
     importance_of,
+    other_levels,
     read_one,
     sort_importance,
+    with_parts,
 )
 from driftree.explain.counterfactual.forest import forest_counterfactual
 from driftree.explain.explanation import told_threshold
 from driftree.explain.explanation_words import say_threshold
 from driftree.explain.sparse import unknown_names
-from driftree.explain.text import percent
+from driftree.explain.text import label_texts, one_line, percent, say_unknown
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import join_path
 from driftree.learn.state import undisturbed
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from driftree.learn.forest import Forest
     from driftree.learn.imbalance import Cut
     from driftree.learn.members import Member
+    from driftree.learn.units import Unit
 
     Doubles = NDArray[np.float64]
 
@@ -106,7 +109,8 @@ class ForestExplanation:
         Log-odds, or number, of an average row.
     contributions : dict of name to float, or dict of label to such dicts
         Contributions of features and of pairs ("age & income"), the strongest first. Their sum plus
-        the intercept is `decision_function`, or the prediction of a regressor.
+        the intercept is `decision_function`, or the prediction of a regressor (with
+        `loss="poisson"` its logarithm).
     trees : tuple of TreePart
         The output of each tree, with its rule. The sum of `weight * said` is the same.
     row : dict
@@ -115,6 +119,8 @@ class ForestExplanation:
         Names in the row that the model does not know.
     threshold : tuple of label and float, or None
         The positive label and its decision threshold.
+    unit : Unit or None
+        For regressors: the unit of the numbers, and whether they are logarithms.
     """
 
     prediction: Any
@@ -126,17 +132,22 @@ class ForestExplanation:
     row: dict[str, Any]
     unknown: tuple[Hashable, ...] = ()
     threshold: tuple[Hashable, float] | None = None
+    unit: Unit | None = None
 
     def __str__(self) -> str:
         if not self.probabilities:
-            head, what = f"Prediction: {self.prediction:,.4g}", "What makes the number"
+            is_log = self.unit is not None and self.unit.has_log_link
+            head = f"Prediction: {self.prediction:,.4g}"
+            what = f"What makes {'the logarithm of ' if is_log else ''}the number"
             intercept, parts = self.intercept, self.contributions
         else:
+            names = label_texts(self.probabilities)
             odds = percent(self.probabilities[self.prediction]) + say_threshold(self.threshold)
-            head, what = f"Prediction: {self.prediction}, {odds}", f"Log-odds of {self.label}"
+            head = f"Prediction: {names[self.prediction]}, {odds}"
+            what = f"Log-odds of {names.get(self.label)}"
             intercept, parts = self.intercept, self.contributions
             if self.label is None and isinstance(self.intercept, dict):
-                what = f"Logit of {self.prediction}"
+                what = f"Logit of {names[self.prediction]}"
                 intercept, parts = self.intercept[self.prediction], parts[self.prediction]
         lines = [head, f"{what}, compared with an average row:"]
         for name, part in list(parts.items())[:SHOWN]:
@@ -152,13 +163,16 @@ class ForestExplanation:
             said = tree.said[self.prediction] if isinstance(tree.said, dict) else tree.said
             rule = join_path(tree.path) or "all rows"
             lines.append(f"    {i}: {tree.weight:.2f} times {said:+.2f} (leaf {tree.leaf}: {rule})")
+        if self.unknown:
+            absent = [name for name, value in self.row.items() if value is None]
+            lines.append(say_unknown(self.unknown, absent))
         return "\n".join(lines)
 
 
 def _show(value: Any) -> str:
-    return (
-        "missing" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
-    )
+    if value is None:
+        return "missing"
+    return f"{value:.4g}" if isinstance(value, float) else one_line(str(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +252,7 @@ class ForestExplanations:
             trees=tuple(parts),
             row=row,
             threshold=told_threshold(self.cut, self.labels),
+            unit=self.trees[0].unit,
         )
 
     def _by_label(self, numbers: Doubles) -> dict[Hashable, float]:
@@ -265,7 +280,9 @@ def explain_forest(forest: Forest, batch: Batch) -> ForestExplanations:
         rows = Batch(*_batch_of(core.rows_of(member, *batch.rows)))
         why = explain_batch(member.tree, member.tree.encoder, rows)
         own = _said(forest, member, rows)
-        places = [names.setdefault(name, len(names)) for name in told_names(forest, member, why)]
+        held = why.feature_names[len(member.tree.encoder.display_names) :]
+        told = [*told_names(forest, member), *held]
+        places = [names.setdefault(name, len(names)) for name in told]
         base, values = _fitted_to(own, why)
         trees.append(why)
         said.append(own)
@@ -296,19 +313,13 @@ def _batch_of(rows: Any) -> tuple[Any, News, Any]:
     return matrix, News(), sparse
 
 
-def told_names(forest: Forest, member: Member, why: Explanations) -> list[str]:
-    """Return the names of a tree's features in explanations; hinges by their pairs."""
-    shown = forest.encoder.display_names
-    if member is forest.core.leader or forest.encoder.sparse is not None:
-        return why.feature_names
-    return pair_names(forest, member, shown)
-
-
-def pair_names(forest: Forest, member: Member, shown: list[str]) -> list[str]:
+def told_names(forest: Forest, member: Member) -> list[str]:
     """Return the names of a tree's features: the forest's, or both of a pair."""
-    pairs = member.pairs
-    if not len(pairs.sources) or forest.encoder.sparse is not None:  # then there are no pairs
-        return list(member.tree.encoder.display_names)
+    own, pairs = member.tree.encoder.display_names, member.pairs
+    is_plain = member is forest.core.leader or forest.encoder.sparse is not None
+    if is_plain or not len(pairs.sources):
+        return own
+    shown = forest.encoder.display_names
     told = []
     for source in pairs.sources.tolist():
         ends = sorted(pairs.ends[-1 - source].tolist()) if source < 0 else [source]
@@ -382,7 +393,10 @@ class ReadableForest:
         (True, ['x0 & x1'])
         """
         forest = self._fitted
-        why = explain_forest(forest, read_one(forest.encoder, x))[0]
+        x = with_parts(forest.encoder, x)
+        batch = read_one(forest.encoder, x)
+        why = explain_forest(forest, batch)[0]
+        why.row.update(other_levels(forest.encoder, x, batch))
         return replace(why, unknown=tuple(unknown_names(forest.encoder, dict(x))))
 
     @undisturbed
@@ -446,7 +460,7 @@ class ReadableForest:
         total: dict[str, Importance] = {}
         for weight, member in zip(np.abs(weights).tolist(), core.members, strict=True):
             own = importance_of(member.tree, member.tree.encoder)
-            names = pair_names(forest, member, forest.encoder.display_names)
+            names = told_names(forest, member)
             told = dict(zip(member.tree.encoder.display_names, names, strict=True))
             for name, (earned, strength) in own.items():
                 name = told.get(name, name)  # noqa: PLW2901

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from driftree.export.dialect import Dialect, check_levels, indented, used_values
+from driftree.export.dialect import Dialect, check_levels, check_name, indented, used_values
 from driftree.export.recipe import OTHER_LEVEL, ForestRecipe
 
 if TYPE_CHECKING:
     from driftree.export.recipe import AnyRecipe, Feature, Recipe
+
+
+TAKEN = re.compile(
+    "auto|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
+    "inline|int|long|register|restrict|return|short|signed|sizeof|static|struct|switch|typedef|"
+    "union|unsigned|void|volatile|while|_Bool|_Complex|_Imaginary|"
+    "INFINITY|NAN|NULL|exp|floor|fmax|fmin|isnan|log|strcmp"
+)
+"""Keywords, and names of the standard library that the function uses."""
 
 
 class C(Dialect):
@@ -54,8 +64,7 @@ class C(Dialect):
 
 def c_code(recipe: AnyRecipe, name: str) -> str:
     """Return a file with one function, which needs only the standard library."""
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError(f"a C function cannot be named {name!r}: give an identifier")
+    check_name(name, "C", is_taken=bool(TAKEN.fullmatch(name)))
     check_levels(recipe.features)
     dialect = C()
     numbers = [feature for feature in recipe.features if not feature.has_text]
@@ -160,9 +169,14 @@ def _value(feature: Feature, numbers: list[Feature], texts: list[Feature]) -> st
         missing = f"isnan({place})"
         if feature.levels is None:
             return place if feature.frozen is None else f"{missing} ? {feature.frozen!r} : {place}"
-        tests = [f"{place} == {float(level)!r}" for level in feature.levels]  # type: ignore[arg-type]
+        tests = [f"{place} == {_number(level)}" for level in feature.levels]
     places = "".join(f"{test} ? {i} : " for i, test in enumerate(tests))
     return f"{missing} ? NAN : {places}{OTHER_LEVEL}"
+
+
+def _number(level: Any) -> str:
+    number = float(level)
+    return repr(number) if math.isfinite(number) else f"{'-' * (number < 0)}INFINITY"
 
 
 def _quoted(text: str) -> str:

@@ -40,6 +40,9 @@ MOST_EXPONENT = 700.0
 LARGEST_WHOLE = 2**53
 """Up to this a double represents all whole numbers."""
 
+MOST_TERMS = 400
+"""Of one sum: SQLite allows expressions of depth 1,000, Python's compiler some thousands."""
+
 
 class Dialect:
     """The syntax of formulas and statements; this is Python's."""
@@ -169,6 +172,13 @@ class Dialect:
         terms += [(weights[output], self.bend_text(bend)) for bend, weights in leaf.bends]
         parts = [self.number(leaf.intercepts[output])]
         parts += [f"{self.number(weight)} * {text}" for weight, text in terms if weight != 0]
+        return self._added(parts)
+
+    def _added(self, parts: list[str]) -> str:
+        """Return a sum; a long one is a sum of sums, as parsers limit the depth of expressions."""
+        while len(parts) > MOST_TERMS:
+            groups = range(0, len(parts), MOST_TERMS)
+            parts = [self._added(parts[i : i + MOST_TERMS]) for i in groups]
         return "(" + "\n        + ".join(parts) + ")"
 
     def floor_text(self, leaf: Leaf) -> tuple[str, str]:
@@ -267,11 +277,25 @@ def check_levels(features: Iterable[Feature]) -> None:
                 )
 
 
+def check_name(name: str, language: str, *, is_taken: bool) -> None:
+    """Raise if a function cannot have a name, or if it would hide one that it needs."""
+    if is_taken:
+        raise ValueError(
+            f"a {language} function cannot be named {name!r}, which has a meaning in {language}: "
+            "give another name"
+        )
+    if not name.isidentifier() or (language == "C" and not name.isascii()):
+        raise ValueError(f"a {language} function cannot be named {name!r}: give an identifier")
+
+
 # ---------------------------------------------------------------------- Python
+TAKEN = ("exp", "float", "len", "log", "max", "min", "nan", "sorted", "sum", "zip", "__debug__")
+"""Names that the function uses, and one that Python reserves."""
+
+
 def python_code(recipe: AnyRecipe, name: str) -> str:
     """Return a module with one function, which needs only Python."""
-    if not name.isidentifier() or keyword.iskeyword(name):
-        raise ValueError(f"a Python function cannot be named {name!r}: give an identifier")
+    check_name(name, "Python", is_taken=keyword.iskeyword(name) or name in TAKEN)
     dialect = Dialect()
     values = [
         line

@@ -107,7 +107,7 @@ def _values(recipe: AnyRecipe, graph: Graph) -> tuple[str, list[int]]:
     from onnx import TensorProto
 
     features = recipe.features
-    names = distinct_texts([*RESERVED, *(own.text for own in features)], _longer_names(recipe))
+    names = distinct_texts([*RESERVED, *map(_input_name, features)], _longer_names(recipe))
     in_table = [j for j, own in enumerate(features) if not own.has_text and own.frozen is None]
     graph.columns = [features[j].text for j in in_table]
     given = {
@@ -135,6 +135,11 @@ def _values(recipe: AnyRecipe, graph: Graph) -> tuple[str, list[int]]:
     return graph.add("Concat", *parts, axis=1), places
 
 
+def _input_name(feature: Feature) -> str:
+    """Return the name of an input: not empty, and not like that of an operator's result."""
+    return f"feature {feature.text}" if feature.text[:1] in ("", ":") else feature.text
+
+
 def _longer_names(recipe: AnyRecipe) -> list[str]:
     """Rename inputs that clash with other names of the graph."""
     return [*RESERVED, *(f"feature {own.text}" for own in recipe.features)]
@@ -144,8 +149,7 @@ def _frozen(graph: Graph, name: str, value: float, first: str) -> str:
     """Return a recent target: an input whose default is a constant, repeated for all rows."""
     n_rows = graph.add("Shape", first, start=0, end=1)
     rows = graph.add("Concat", n_rows, graph.constant([1], np.int64), axis=0)
-    kind = np.float32 if graph.is_single else np.float64
-    graph.constant([[value]], kind, name=name)
+    graph.constant([[value]], graph.kind, name=name)
     own = graph.input(name, graph.dtype, ["rows or 1", 1])
     return graph.add("Expand", graph.to_double(own), rows)
 
@@ -173,7 +177,14 @@ def _number_value(graph: Graph, feature: Feature, column: str) -> str:
     levels: Any = feature.levels
     place = graph.constant(float(OTHER_LEVEL))
     if levels:
-        is_level = graph.add("Equal", column, graph.constant([[float(one) for one in levels]]))
+        with np.errstate(over="ignore"):
+            given = np.array([levels], dtype=np.float64).astype(graph.kind)  # as the column is
+        if len(np.unique(given)) < len(levels):
+            raise ValueError(
+                f"levels of feature {feature.text!r} are the same in {graph.kind.__name__}: make "
+                "them text, or export with dtype='float64'"
+            )
+        is_level = graph.add("Equal", column, graph.constant(given))
         steps = graph.constant([[i - float(OTHER_LEVEL)] for i in range(len(levels))])
         place = graph.add("Add", graph.add("MatMul", graph.to_double(is_level), steps), place)
     return graph.add("Where", graph.add("IsNaN", column), graph.constant(math.nan), place)
@@ -193,11 +204,14 @@ def _sums(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> tuple
             weights[i, :, len(recipe.inputs) + bends.index(bend)] += more
     order = _order(recipe) + list(range(len(recipe.inputs), weights.shape[2]))
     intercepts = graph.constant([own.intercepts for own in leaves])
+    alone = graph.add("Gather", intercepts, leaf, axis=0)
+    if inputs is None:
+        return alone, leaf
     own_weights = graph.add("Gather", graph.constant(weights[:, :, order]), leaf, axis=0)
     axis = graph.constant([2], np.int64)
     product = graph.add("MatMul", own_weights, graph.add("Unsqueeze", inputs, axis))
     total = graph.add("Squeeze", product, axis)
-    return graph.add("Add", total, graph.add("Gather", intercepts, leaf, axis=0)), leaf
+    return graph.add("Add", total, alone), leaf
 
 
 def _leaf_place(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
@@ -246,8 +260,10 @@ def _order(recipe: Recipe) -> list[int]:
     return [i for kind in kinds for i, own in enumerate(recipe.inputs) if isinstance(own, kind)]
 
 
-def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends: list[Bend]) -> str:
-    """Return numbers, missing indicators, levels and bends as one matrix."""
+def _inputs(
+    recipe: Recipe, graph: Graph, values: str, places: list[int], bends: list[Bend]
+) -> str | None:
+    """Return numbers, missing indicators, levels and bends as one matrix; None without any."""
     numbers = [own for own in recipe.inputs if isinstance(own, Number)]
     missing = [own for own in recipe.inputs if isinstance(own, Missing)]
     levels = [own for own in recipe.inputs if isinstance(own, Level)]
@@ -277,7 +293,7 @@ def _inputs(recipe: Recipe, graph: Graph, values: str, places: list[int], bends:
         rise = from_shift(bends, [own.low for own in bends])
         widths = graph.constant([[own.high - own.low for own in bends]])
         parts.append(graph.clip(graph.add("Div", rise, widths), 0.0, 1.0))
-    return graph.add("Concat", *parts, axis=1)
+    return graph.add("Concat", *parts, axis=1) if parts else None
 
 
 # ---------------------------------------------------------------------- from sums to predictions
@@ -459,8 +475,9 @@ class Graph:
     def __init__(self, dtype: str) -> None:
         from onnx import TensorProto
 
-        self.is_single = dtype == "float32"
-        self.dtype = TensorProto.FLOAT if self.is_single else TensorProto.DOUBLE
+        is_single = dtype == "float32"
+        self.kind: type[np.floating[Any]] = np.float32 if is_single else np.float64
+        self.dtype = TensorProto.FLOAT if is_single else TensorProto.DOUBLE
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []

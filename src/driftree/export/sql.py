@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from driftree.export.dialect import (
@@ -31,8 +32,9 @@ class SQL(Dialect):
     comment = "--"
     exp = "EXP"
 
-    def __init__(self, prefix: str = "_") -> None:
-        self.prefix = prefix  # of a tree's own columns
+    def __init__(self, lead: str, tree: str = "") -> None:
+        self.lead = lead  # of all columns that are not the table's
+        self.prefix = lead + tree  # of a tree's own columns
 
     def number(self, value: float) -> str:
         """Return a double: without an exponent it would be a decimal number."""
@@ -41,7 +43,7 @@ class SQL(Dialect):
 
     def value(self, feature: int) -> str:
         """Return the name of a feature's value."""
-        return f"_v{feature}"
+        return f"{self.lead}v{feature}"
 
     def filled(self, feature: int) -> str:
         """Return the name of a number, imputed by its mean if missing."""
@@ -57,7 +59,7 @@ class SQL(Dialect):
 
     def scaled(self, feature: int) -> str:
         """Return the name of a number as scaled for hinges."""
-        return f"_s{feature}"
+        return f"{self.lead}s{feature}"
 
     def own(self, word: str) -> str:
         """Return the name of another number of a leaf."""
@@ -87,7 +89,8 @@ class SQL(Dialect):
 def sql_code(recipe: AnyRecipe, name: str) -> str:
     """Return a query that adds predictions to the columns of a table."""
     check_levels(recipe.features)
-    dialect = SQL()
+    columns_read = _columns_read(recipe)
+    dialect = SQL(_lead([name, *columns_read]))
     features, ends, hinges = used_values(recipe)
     stages = [{dialect.value(j): _value(recipe.features[j], dialect) for j in features}]
     if isinstance(recipe, ForestRecipe):
@@ -102,11 +105,29 @@ def sql_code(recipe: AnyRecipe, name: str) -> str:
     text += [dialect.remark(line) for line in _guide(recipe, name)]
     source = _quoted_name(name)
     for i, columns in enumerate(stage for stage in steps if stage):
-        text.append(f"{', ' if i else 'WITH '}_{i + 1} AS MATERIALIZED (")
+        part = dialect.own(str(i + 1))
+        text.append(f"{', ' if i else 'WITH '}{part} AS MATERIALIZED (")
         text += [*_select(columns, source), ")"]
-        source = f"_{i + 1}"
-    names = map(_quoted_name, _names(recipe))
+        source = part
+    names = map(_quoted_name, _names(recipe, columns_read))
     return "\n".join([*text, *_select(dict(zip(names, result, strict=True)), source), ""])
+
+
+def _columns_read(recipe: AnyRecipe) -> list[str]:
+    """Return the names of the columns that the query reads."""
+    names = [str(feature.name) for feature in recipe.features if feature.frozen is None]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"several features would be read from the column {name!r}, as their names are the "
+                "same as text: rename them"
+            )
+    return names
+
+
+def _lead(names: list[str]) -> str:
+    """Return so many underscores that no name begins with them."""
+    return "_" * (1 + max(len(name) - len(name.lstrip("_")) for name in names))
 
 
 def _check_width(recipe: AnyRecipe, stages: Sequence[Sized]) -> None:
@@ -118,15 +139,24 @@ def _check_width(recipe: AnyRecipe, stages: Sequence[Sized]) -> None:
         )
 
 
-def _names(recipe: AnyRecipe) -> list[str]:
-    """Return the names of the columns with the predictions."""
+def _names(recipe: AnyRecipe, columns_read: list[str]) -> list[str]:
+    """Return the names of the columns with the predictions, different from those of features."""
+    taken = {name.lower() for name in columns_read}
+    return [f"{name} by the model" if name.lower() in taken else name for name in _said(recipe)]
+
+
+def _said(recipe: AnyRecipe) -> list[str]:
+    """Return what is predicted."""
     if recipe.labels:
         return distinct_texts(
             (f"probability of {label}" for label in recipe.labels),
             (f"probability of {label!r}" for label in recipe.labels),
         )
     if recipe.quantiles:
-        return [f"quantile {one:g}" for one in recipe.quantiles]
+        return distinct_texts(
+            (f"quantile {one:g}" for one in recipe.quantiles),
+            (f"quantile {one!r}" for one in recipe.quantiles),
+        )
     has_ends = recipe.members[0].power is not None
     return ["prediction", "lower", "upper"] if has_ends else ["prediction"]
 
@@ -146,8 +176,9 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
     said: list[list[str]] = []
     stages: list[Any] = []
     for m, member in enumerate(recipe.members):
-        *steps, found = _tree(member, SQL(f"_{m}_"))
-        said.append([f"_{m}_p{k}" for k in range(len(found))])
+        own_dialect = SQL(dialect.lead, f"{m}_")
+        *steps, found = _tree(member, own_dialect)
+        said.append([own_dialect.own(f"p{k}") for k in range(len(found))])
         stages += [*steps, dict(zip(said[m], found, strict=True))]
 
     def add(texts: Iterable[str]) -> str:
@@ -158,11 +189,13 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
         n = len(recipe.labels)
         logs = {f"{p}l": f"LN({dialect.mixed_text(recipe, p)})" for one in said for p in one}
         means = {
-            f"_{m}_mean": f"({' + '.join(f'{p}l' for p in one)}) / {dialect.number(n)}"
+            dialect.own(f"{m}_mean"): f"({' + '.join(f'{p}l' for p in one)}) / {dialect.number(n)}"
             for m, one in enumerate(said)
         }
         sums = {
-            dialect.sum(k): add(f"({one[k]}l - _{m}_mean)" for m, one in enumerate(said))
+            dialect.sum(k): add(
+                f"({one[k]}l - {mean})" for mean, one in zip(means, said, strict=True)
+            )
             for k in range(n)
         }
         return [*stages, logs, means, sums, *_softmax(list(sums), dialect)]
@@ -172,9 +205,9 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
         logs = {f"{p}l": f"LN(CASE WHEN {p} > {least} THEN {p} ELSE {least} END)" for p, *_ in said}
         return [*stages, logs, [f"EXP({add(logs)})", *found[1:]]]
     for k in range(1, len(recipe.quantiles)):  # each is at least the one before
-        stages.append({f"_q{k - 1}": found[k - 1]})
-        higher = f"({found[k]}) > _q{k - 1}"
-        found[k - 1 : k + 1] = [f"_q{k - 1}", dialect.choose(higher, found[k], f"_q{k - 1}")]
+        below = dialect.own(f"q{k - 1}")
+        stages.append({below: found[k - 1]})
+        found[k - 1 : k + 1] = [below, dialect.choose(f"({found[k]}) > {below}", found[k], below)]
     return [*stages, found]
 
 
@@ -215,6 +248,8 @@ def _level(level: Hashable, dialect: SQL) -> str:
         if "\0" in level:
             raise ValueError(f"the level {level!r} holds a NUL, which SQL cannot write")
         return "'" + level.replace("'", "''") + "'"
+    if isinstance(level, float) and not math.isfinite(level):
+        raise ValueError(f"the level {level!r} is not finite, which SQL cannot write")
     return str(level) if isinstance(level, int) else dialect.number(level)  # type: ignore[arg-type]
 
 

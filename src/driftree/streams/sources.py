@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ import numpy as np
 from driftree.learn.encoding import FIRST_ROWS as FIRST_DICTS
 from driftree.learn.sparse import look_sparse
 from driftree.learn.tables import Columns, DictRows, from_sequence, to_frame
-from driftree.learn.validation import is_missing
+from driftree.learn.validation import as_objects, is_missing
 from driftree.learn.words import list_names
 from driftree.streams.csv_columns import INDEX
 from driftree.streams.findings import (
@@ -112,6 +113,8 @@ class BadRowError(ValueError):
     ----------
     file, line, column, reason, last_line
         As in `BadRow`.
+    row : BadRow
+        All of these.
 
     Examples
     --------
@@ -129,10 +132,10 @@ class BadRowError(ValueError):
         text = "name the column in categorical if it holds text, "
         hint = text if row.reason.startswith("expected a") else ""
         super().__init__(f'{row} (fix the row, {hint}or read with on_bad_row="skip")')
-        self._row = row
+        self.row = row
 
     def __reduce__(self) -> tuple[type[BadRowError], tuple[BadRow]]:
-        return type(self), (self._row,)
+        return type(self), (self.row,)
 
 
 class BadRowsWarning(UserWarning):
@@ -339,9 +342,14 @@ class ArrowFile(Source):
             from pyarrow import ipc, parquet
         except ImportError:
             raise ImportError(f"reading {self.form} needs pyarrow: pip install pyarrow") from None
-        if self.form == "Parquet":
-            return parquet.ParquetFile(self.path)
-        return ipc.open_file(pyarrow.memory_map(str(self.path)))
+        try:
+            if self.form == "Parquet":
+                return parquet.ParquetFile(self.path)
+            return ipc.open_file(pyarrow.memory_map(str(self.path)))
+        except pyarrow.ArrowInvalid as error:
+            raise ValueError(
+                f"{self.name} is damaged, or not complete ({error}): get the file again"
+            ) from None
 
     def _group_sizes(self, file: Any) -> list[int]:
         """Return the number of rows of each row group."""
@@ -375,12 +383,13 @@ class ArrowFile(Source):
         X = frame.select(features)
         self.feature_names = list(convert(X, self._columns).columns)
         found = [one for one in find_columns(X, self._columns) if hints.wants(str(one.name))]
-        told = None
+        told, self._has_labels = None, False
         if self.target is not None:
             told = look_at_target(
                 self.target, target, to_label_array(frame.get_column(self.target).to_native())
             )
-            if hints.kind_of(str(self.target)) is not None:
+            self._has_labels = hints.kind_of(str(self.target)) is not None
+            if self._has_labels:
                 told = told._replace(is_continuous=False, is_unlikely=False)
         named = [name for name in self.index if not name.startswith("__index_level_")]
         found += [ColumnFinding(name, "id", 0.0, 0, INDEX, is_used=False) for name in named]
@@ -408,6 +417,8 @@ class ArrowFile(Source):
             y = np.full(table.num_rows, None)
             if self.target is not None:
                 y = to_label_array(table[self.target])
+                if self._has_labels and y.dtype.kind == "f":
+                    y = as_objects([None if math.isnan(cell) else str(cell) for cell in y.tolist()])
             others = [name for name in (self.target, *self.index) if name is not None]
             frame = nw.from_native(table.drop_columns(others), eager_only=True)
             yield convert(frame, self._columns).to_native(), y

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.explain.contributions import read_one
+from driftree.explain.contributions import read_one, with_parts
 from driftree.explain.counterfactual import (
     Counterfactual,
     Hunt,
@@ -57,6 +57,7 @@ def forest_counterfactual(
 ) -> Counterfactual:
     """Return a near row with the wanted prediction: see `ReadableForest.counterfactual`."""
     encoder, tree = forest.encoder, forest.trees[0]
+    x = with_parts(encoder, x)
     batch = read_one(encoder, x)
     if batch.sparse is not None:
         raise ValueError(
