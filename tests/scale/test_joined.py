@@ -121,6 +121,16 @@ def test_no_more_may_wait_than_there_is_room_for():
     assert feed.stream.counts["unlabelled"] == 6
 
 
+def test_rows_of_words_may_be_empty():
+    feed = Feed()
+    for words in ("free entry", "ok", "free call now", "lar"):
+        feed({**dict.fromkeys(words.split(), 1), "label": "spam" if "free" in words else "ham"})
+    feed({"id": 7})
+    feed({"id": 7, "label": "ham"})
+    assert feed.stream.counts["dead"] == 0
+    assert feed.stream.counts["learnt"] == 5
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -128,6 +128,7 @@ def inside(model: Readable) -> tuple[Tree, Encoder]:
         raise TypeError(
             "only the tree of a DynamicModelTreeClassifier or DynamicModelTreeRegressor can be "
             f"read like this, got {type(model).__name__}"
+            + (": give one of its trees_, or its best_tree()" if hasattr(model, "trees_") else "")
         )
     check_is_fitted(model)
     tree = model._tree

@@ -251,7 +251,7 @@ class JoinedStream:
             raise ValueError(f"{self.label_field} must be a number, got {quoted(label)}")
 
     def _check_row(self, row: dict[str, Any]) -> None:
-        if not row:
+        if not row and not self._is_sparse():
             raise ValueError("the row has no features")
         for name, cell in row.items():
             if len(name) > MAX_TEXT:
@@ -265,6 +265,11 @@ class JoinedStream:
                     raise ValueError(f"feature {quoted(name)} must be a {kind}, got {quoted(cell)}")
 
     # ------------------------------------------------------------------ the model
+    def _is_sparse(self) -> bool:
+        """Return whether features that a row lacks are 0, as in a message without known words."""
+        tree = self.model._tree
+        return tree is not None and tree.encoder.sparse is not None
+
     def _times(self) -> set[str]:
         """Return the names of the times whose parts are features of the model."""
         tree = self.model._tree
