@@ -11,7 +11,11 @@ from river import checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import driftree
-from driftree import DynamicModelTreeRegressor
+from driftree import (
+    DynamicModelForestRegressor,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 
 MODELS = {
     "measured": DynamicModelTreeRegressor,
@@ -257,6 +261,24 @@ def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
     np.testing.assert_allclose(below, levels, atol=0.015)
     with pytest.raises(AttributeError, match='loss="quantile"'):
         learnt(X[:9], y[:9]).predict_quantiles(pd.DataFrame(X[:9]))
+
+
+@pytest.mark.parametrize("quantiles", [[0.5], [0.1, 0.9]])
+@pytest.mark.parametrize("forest", [False, True])
+def test_quantiles_have_no_intervals(quantiles, forest):
+    kind = DynamicModelForestRegressor if forest else DynamicModelTreeRegressor
+    model = kind(loss="quantile", quantiles=quantiles)
+    model.fit([[1.0], [2.0]], [1.0, 2.0])
+    with pytest.raises(ValueError, match="with loss='quantile', use predict_quantiles"):
+        model.predict_interval([[1.0]])
+    with pytest.raises(ValueError, match="with loss='quantile', use predict_quantiles"):
+        model.predict_interval_one({"x0": 1.0})
+
+
+def test_the_kernels_have_no_intervals_of_labels():
+    model = DynamicModelTreeClassifier().fit([[1.0], [2.0]], ["no", "yes"])
+    with pytest.raises(ValueError, match="this loss has no intervals"):
+        model._tree.engine.intervals(np.ones((1, 1)), 1.0)
 
 
 def test_quantiles_of_another_loss_are_refused():

@@ -366,7 +366,7 @@ class Numbers:
         self, matrix: NDArray[np.float64], sparse: SparseRows | None, level: float
     ) -> NDArray[np.float64]:
         """Return lower and upper ends."""
-        if self.engine.n_outputs > 1:
+        if not self.engine.has_intervals:
             raise ValueError(
                 "intervals are for one number: with loss='quantile', use predict_quantiles"
             )
