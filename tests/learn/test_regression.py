@@ -125,6 +125,14 @@ def test_rows_far_off_do_little_to_students_loss():
     assert error_of(robust, y, 1000) < 0.5 * error_of(plain, y, 1000)
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+@pytest.mark.parametrize("outlier", [1e60, -1e100])
+def test_predictions_stay_finite_after_any_outlier(loss, outlier):
+    X, y = draw(400)
+    model = learnt(X, [*y[:300], outlier, *y[301:]], loss=loss)
+    assert np.isfinite(model.predict(pd.DataFrame(X))).all()
+
+
 @pytest.mark.parametrize("weight", [1e6, 1e7, 1e12, 1e15])
 def test_rows_of_any_weight_leave_the_moments_sound(weight):
     model = DynamicModelTreeRegressor()
