@@ -1,11 +1,13 @@
 """The regressor: checks of scikit-learn and River, units, losses, files, the target's level."""
 
 import copy
+import decimal
 import pickle
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from river import checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -386,6 +388,40 @@ def test_a_copy_learns_on_bit_by_bit(loss, how, tmp_path):
 
 
 # ---------------------------------------------------------------------- wrong input
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array(["2024-02-29", "NaT"], dtype="datetime64[ns]"),
+        np.array(["2024-02-29", "2024-03-01"], dtype="datetime64[D]"),
+        np.array([1, 2], dtype="timedelta64[ns]"),
+        pd.Series(pd.to_timedelta([1, 2], unit="D")),
+    ],
+    ids=lambda y: str(y.dtype),
+)
+def test_times_are_no_numbers(y):
+    model = DynamicModelTreeRegressor()
+    X = pd.DataFrame({"a": [1.0, 2.0]})
+    for call in (model.fit, model.learn_many, lambda X, y: model.learn_one({"a": 1.0}, y[0])):
+        with pytest.raises(ValueError, match="y must hold numbers, but"):
+            call(X, y)
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_decimals_are_numbers():
+    X, numbers = pd.DataFrame({"a": [1.0, 2.0, 3.0]}), [1.5, 2.25, 4.0]
+    decimals = [decimal.Decimal(number) for number in numbers]
+    expected = DynamicModelTreeRegressor().fit(X, numbers).predict(X).tolist()
+    for y in (decimals, pd.Series(decimals), pl.Series(decimals), pa.array(decimals)):
+        assert DynamicModelTreeRegressor().fit(X, y).predict(X).tolist() == expected
+        model = DynamicModelTreeRegressor()
+        model.learn_many(X, y)
+        assert model.predict_many(X).tolist() == expected
+    model.learn_one({"a": 4.0}, decimals[0])
+    with pytest.raises(ValueError, match="the target of row 0 is nan"):
+        model.learn_one({"a": 4.0}, decimal.Decimal("nan"))
+    assert model.n_rows_seen_ == 4
+
+
 @pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0]])
 def test_what_is_no_number_is_refused_and_changes_nothing(target):
     X, y = draw(100)

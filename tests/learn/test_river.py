@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from river import checks, compose, datasets, ensemble, evaluate, metrics, preprocessing
 from river.base import Classifier, MiniBatchClassifier
+from scipy.sparse import csr_array
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn.columns import ColumnReader
@@ -284,6 +285,27 @@ def test_a_wrong_frame_changes_nothing(build, frame_type, series_type, data, y, 
     before = pickle.dumps(model)
     with pytest.raises(ValueError, match=words):
         model.learn_many(build(data), y)
+    assert pickle.dumps(model) == before
+
+
+@every_model
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.DataFrame({"y": [0, 1]}),
+        pd.DataFrame({"y": [0, 1], "z": [0, 1]}),
+        pl.DataFrame({"y": [0, 1]}),
+        pa.table({"y": [0, 1]}),
+        csr_array([[0], [1]]),
+    ],
+    ids=lambda y: f"{type(y).__module__} {y.shape}",
+)
+def test_a_table_is_no_series_of_labels(make, y):
+    model = make()
+    model.learn_many({"a": [1.0, 2.0]}, [0, 1])
+    before = pickle.dumps(model)
+    with pytest.raises(TypeError, match=r"y must be a sequence of labels, got .* give one column"):
+        model.learn_many({"a": [1.0, 2.0]}, y)
     assert pickle.dumps(model) == before
 
 

@@ -6,6 +6,8 @@ import pickle
 import joblib
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -367,6 +369,10 @@ def test_labels_of_any_type_at_any_time():
         np.array(["b", "a", "b"]),
         ["b", "a", "b"],
         ("b", "a", "b"),
+        pl.Series(["b", "a", "b"]),
+        pa.array(["b", "a", "b"]),
+        pa.array(["b", "a", "b"]).dictionary_encode(),
+        pa.chunked_array([["b", "a"], ["b"]]),
     ],
 )
 def test_labels_from_anywhere_are_the_same(y):

@@ -11,6 +11,7 @@ import contextlib
 import math
 import numbers as numbers_abc
 from collections.abc import Mapping, Set
+from decimal import Decimal
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -435,8 +436,13 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
     array = column_or_1d(array, warn=True)
     if array.dtype.kind in "fiu":
         return array.astype(np.float64)
+    if array.dtype.kind in "mM":
+        raise ValueError(
+            f"y must hold numbers, but holds values of type {array.dtype}: convert them (dates to "
+            "days since some day, for example)"
+        )
     for row, number in enumerate(array.tolist()):
-        is_number = isinstance(number, numbers_abc.Real) and not isinstance(number, bool)
+        is_number = isinstance(number, (numbers_abc.Real, Decimal)) and not isinstance(number, bool)
         if not is_number and not is_missing(number):
             raise ValueError(
                 f"y must hold numbers, but the target of row {row} is {shown(number)}: for labels "
@@ -462,8 +468,8 @@ def check_labels(y: Any) -> NDArray[Any]:
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None")
     _check_sequence("y", y)
-    is_nullable = hasattr(y, "tolist") and type(getattr(y, "dtype", None)).__module__ != "numpy"
-    if isinstance(y, np.ma.MaskedArray) or (is_nullable and hasattr(y.dtype, "na_value")):
+    is_nullable = hasattr(getattr(y, "dtype", None), "na_value")
+    if isinstance(y, np.ma.MaskedArray) or is_nullable:
         y = y.tolist()  # NumPy would convert pandas' nullable booleans and integers to float64
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -485,11 +491,19 @@ def _from_list(y: list[Any]) -> NDArray[Any]:
 
 def to_labels(y: Any, what: str = "y") -> Any:
     """Return the labels of a series of any data frame library, or the given sequence."""
+    shape = getattr(y, "shape", ())
+    if len(shape) > 1 and not isinstance(y, np.ndarray):
+        raise TypeError(
+            f"{what} must be a sequence of labels, got {type(y).__name__!r} of shape {shape}: give "
+            "one column, as a series or an array"
+        )
     for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
         if hasattr(y, method):
             return getattr(y, method)()
     _check_sequence(what, y)
-    return y.tolist() if isinstance(y, np.ma.MaskedArray) else y
+    if isinstance(y, np.ma.MaskedArray):
+        return y.tolist()
+    return y if hasattr(y, "__len__") else np.asarray(y)
 
 
 def _check_sequence(what: str, y: Any, of: str = "labels") -> None:
