@@ -388,6 +388,23 @@ def test_a_copy_learns_on_bit_by_bit(loss, how, tmp_path):
 
 
 # ---------------------------------------------------------------------- wrong input
+WRONG_LEVELS = [0, 1, 0.3, np.nan, None, "0.9", [0.5, 0.9], np.array([0.5, 0.9]), True]
+
+
+@pytest.mark.parametrize("level", WRONG_LEVELS, ids=repr)
+@pytest.mark.parametrize("forest", [False, True])
+def test_levels_are_single_numbers(level, forest):
+    model = DynamicModelForestRegressor() if forest else DynamicModelTreeRegressor()
+    words = r"level must be from 0\.5 to 0\.99, got "
+    with pytest.raises(ValueError, match=words):  # before anything is learnt, too
+        model.predict_interval_one({"x0": 1.0}, level)
+    model.fit([[1.0], [2.0]], [1.0, 2.0])
+    with pytest.raises(ValueError, match=words):
+        model.predict_interval_one({"x0": 1.0}, level)
+    with pytest.raises(ValueError, match=words):
+        model.predict_interval([[1.0]], level)
+
+
 @pytest.mark.parametrize(
     "y",
     [

@@ -386,11 +386,27 @@ NORMAL = NormalDist()
 
 def reach_at(reaches: NDArray[np.float64], level: float) -> float:
     """Return the reach of any level, interpolated over normal quantiles."""
-    low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
-    if not low <= level <= high:
-        raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
+    check_level(level)
     places = [NORMAL.inv_cdf((1 + one) / 2) for one in (*REACH_LEVELS, level)]
     return float(np.interp(places[-1], places[:-1], np.maximum.accumulate(reaches)))
+
+
+def check_level(level: Any) -> None:
+    """Raise if the level of an interval or a set is not in the range of those that are learnt.
+
+    Examples
+    --------
+    >>> check_level(0.9)
+    >>> check_level([0.5, 0.9])
+    Traceback (most recent call last):
+    ValueError: level must be from 0.5 to 0.99, got [0.5, 0.9]: give one number
+    """
+    low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
+    value = level[()] if isinstance(level, np.ndarray) and level.ndim == 0 else level
+    is_number = isinstance(value, numbers_abc.Real)
+    if not is_number or not low <= level <= high:
+        hint = "" if is_number else ": give one number"
+        raise ValueError(f"level must be from {low:g} to {high:g}, got {shown(level)}{hint}")
 
 
 # ---------------------------------------------------------------------- checking numbers
