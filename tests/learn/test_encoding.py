@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,7 +203,7 @@ def test_the_first_value_decides_and_none_says_nothing():
 
 
 @both_settings
-@pytest.mark.parametrize("missing", [NAN, np.float32("nan"), None, pd.NA, pd.NaT])
+@pytest.mark.parametrize("missing", [NAN, np.float32("nan"), None, pd.NA, pd.NaT, np.ma.masked])
 def test_missing_values_of_every_kind_are_the_same(make, missing):
     rows = [{"a": 1.0, "b": "u"}, {"a": 2.0, "b": "v"}]
     model, twin = make(), make()
@@ -275,6 +276,30 @@ def test_levels_beyond_the_last_share_one(make):
         assert model.predict_proba(pd.DataFrame({"c": ["new"], "a": [None]})).tolist() == [
             list(model.predict_proba_one({"c": "new"}).values())
         ]
+
+
+def test_masked_cells_and_scalars_of_pyarrow_are_plain_values():
+    model, same = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    rows = [("red", 1.0), ("blue", 2.0), (None, None), ("red", 4.0)]
+    odd = [pa.scalar("red"), np.str_("blue"), pa.scalar(None), "red"], [1, pa.scalar(2), None, 4]
+    masked = ["red", "blue", np.ma.masked, "red"], [1.0, 2.0, np.ma.masked, 4.0]
+    same.learn_many([{"c": c, "n": n} for c, n in rows], [0, 1, 0, 1])
+    for cells, numbers in (odd, masked):
+        model = DynamicModelTreeClassifier()
+        pairs = zip(cells, numbers, strict=True)
+        model.learn_many([{"c": c, "n": n} for c, n in pairs], [0, 1, 0, 1])
+        assert levels_of(model) == {"c": {"red": 0, "blue": 1}, "n": None}
+        assert state_of(model) == state_of(same)
+        row = {"c": cells[2], "n": numbers[2]}
+        assert model.predict_proba_one(row) == same.predict_proba_one({})
+
+
+@pytest.mark.parametrize("name", [NAN, pd.NA, pd.NaT])
+def test_a_missing_name_is_refused(name):
+    model = DynamicModelTreeClassifier()
+    with pytest.raises(ValueError, match=r"a column is named .*: give it a name, or remove it"):
+        model.learn_one({name: 1.0}, 0)
+    assert not model.__sklearn_is_fitted__()
 
 
 def test_levels_are_plain_values_in_order_of_appearance():

@@ -439,7 +439,7 @@ def test_decimals_are_numbers():
     assert model.n_rows_seen_ == 4
 
 
-@pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0]])
+@pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0], np.ma.masked])
 def test_what_is_no_number_is_refused_and_changes_nothing(target):
     X, y = draw(100)
     model = learnt(X, y)

@@ -309,6 +309,19 @@ def test_a_table_is_no_series_of_labels(make, y):
     assert pickle.dumps(model) == before
 
 
+def test_labels_are_plain_objects():
+    day, red = np.timedelta64(1, "ns"), pa.scalar("red")
+    model = DynamicModelTreeClassifier()
+    model.learn_many({"a": [1.0, 2.0, 3.0]}, [day, red, "red"])
+    model.learn_one({"a": 2.0}, red)
+    model.learn_one({"a": 2.0}, np.str_("red"))
+    assert model.classes_.tolist() == [day, "red"]
+    assert [type(label) for label in model.classes_] == [np.timedelta64, str]
+    for label in (np.ma.masked, pa.scalar(None)):
+        with pytest.raises(ValueError, match="the label of row 0 is None"):
+            model.learn_one({"a": 2.0}, label)
+
+
 def test_frames_that_are_none():
     model = DynamicModelTreeClassifier()
     twice = pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])

@@ -30,6 +30,7 @@ from driftree.learn.units import LOG_ODDS, Unit, unit_of
 from driftree.learn.validation import (
     as_objects,
     check_keys,
+    has_scalars,
     is_missing,
     plain,
     row_of,
@@ -443,6 +444,8 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
     given = y.tolist() if isinstance(y, np.ma.MaskedArray) else y
     if not strict and hasattr(given, "to_pylist"):
         given = given.to_pylist()
+    if isinstance(given, list) and has_scalars(set(map(type, given))):
+        given = list(map(plain, given))
     try:
         array: NDArray[Any] = np.asarray(given)
     except ValueError:  # lists of several lengths
@@ -551,7 +554,7 @@ def distinct_labels(
                 return unique.tolist(), places
         y = list(y) if y.dtype.kind in "mM" else y.tolist()
     items = list(y)
-    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
+    if has_scalars(set(map(type, items))):
         items = list(map(plain, items))
     if rows is not None:
         items = [items[i] for i in rows]
