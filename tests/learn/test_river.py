@@ -322,6 +322,17 @@ def test_labels_are_plain_objects():
             model.learn_one({"a": 2.0}, label)
 
 
+@pytest.mark.parametrize("build", [pl.DataFrame, pa.table])
+def test_labels_of_the_same_text_do_not_share_a_column(build):
+    model = DynamicModelTreeClassifier()
+    frame = {"a": [1.0, 2.0]}
+    model.learn_many(frame, [1, "1"])
+    assert list(model.predict_proba_many(frame)) == list(model.classes_)
+    assert model.predict_proba_many(pd.DataFrame(frame)).shape == (2, 2)
+    with pytest.raises(TypeError, match=r"labels with the same text \(\[1, '1'\]"):
+        model.predict_proba_many(build(frame))
+
+
 def test_frames_that_are_none():
     model = DynamicModelTreeClassifier()
     twice = pd.DataFrame([[1.0, 2.0]], columns=["a", "a"])

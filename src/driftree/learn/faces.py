@@ -157,6 +157,12 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
             columns = self._labels.to_columns(*self._encoded_by_name(X, frame, tree).rows)
         if isinstance(frame, Columns):
             return columns
+        if not frame.implementation.is_pandas_like() and len(set(map(str, columns))) < len(columns):
+            raise TypeError(
+                f"labels with the same text ({list(columns)[:8]!r}, ...) cannot name columns of "
+                f"{type(frame.to_native())!r}: give a pandas data frame, or use predict_proba_one "
+                "or predict_proba"
+            )
         return dataframe.to_native_frame(columns, like=frame)
 
     @property
