@@ -180,6 +180,25 @@ def test_categorical_by_name_and_by_position(make, categorical):
     assert models[0].predict(X).tolist() == models[1].predict(X).tolist()
 
 
+@both_settings
+@pytest.mark.parametrize(
+    ("categorical", "words"),
+    [
+        ([False, True], r"got \[False, True\]: the positions of a mask are numpy.flatnonzero"),
+        (np.array([False, True]), "the positions of a mask"),
+        ([["x1"]], "categorical, row 0 holds .* not hashable"),
+        ((place for place in [1]), "must be a sequence of feature names or positions"),
+    ],
+)
+def test_what_names_no_features_is_not_categorical(make, categorical, words):
+    model = make(categorical=categorical)
+    with pytest.raises(TypeError, match=words):
+        model.fit([[1.0, 7.0], [2.0, 3.0]], [0, 1])
+    with pytest.raises(TypeError, match=words):
+        model.learn_one({"x0": 1.0, "x1": 7.0}, 0)
+    assert not model.__sklearn_is_fitted__()
+
+
 def test_a_name_wins_over_a_position():
     model = DynamicModelTreeClassifier(categorical=[1])
     model.learn_one({1: 5, 0: 5, 2: 5}, "a")

@@ -458,6 +458,7 @@ def test_what_is_no_number_is_refused_and_changes_nothing(target):
         ({"loss": "poisson", "setting": "paper"}, "loss must be one of 'gaussian', 'student'"),
         ({"quantiles": (0.5, 1.5)}, "quantiles must be different numbers between 0 and 1"),
         ({"quantiles": (0.5, 0.5)}, "quantiles must be different numbers"),
+        ({"quantiles": "median"}, "quantiles must be a sequence of numbers, got 'median'"),
         ({"follow_target": "yes"}, "follow_target must be True, False or None"),
     ],
 )
