@@ -213,6 +213,17 @@ def test_answers_are_checked(functions, message):
         model.fit(np.zeros((3, 1)), [1.0, 2.0, 3.0])
 
 
+def test_functions_cannot_change_what_the_others_read():
+    def change(y, p):
+        p -= y
+        return p**2 / 2
+
+    model = MAKE(Loss("changing", change, difference, one))
+    with pytest.raises(ValueError, match="read-only"):
+        model.fit(np.zeros((3, 1)), [1.0, 2.0, 3.0])
+    assert not model.__sklearn_is_fitted__()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
