@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils import get_tags
 
 import driftree
 from driftree import DynamicModelTreeRegressor, Loss
@@ -288,6 +289,12 @@ def test_it_is_pickled_copied_and_cloned():
     fresh = model.clone()
     assert fresh.loss == SQUARE
     np.testing.assert_array_equal(fresh.fit(frame, y).predict(frame), expected)
+
+
+@pytest.mark.parametrize("loss", [SQUARE, COUNT, "square", "count"])
+def test_scikit_learn_is_told_which_targets_it_takes(loss):
+    is_count = loss in (COUNT, "count")
+    assert get_tags(MAKE(loss)).target_tags.positive_only == is_count
 
 
 def test_the_papers_setting_has_none():

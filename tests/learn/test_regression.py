@@ -31,7 +31,8 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [make() for make in MODELS.values()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [*(make() for make in MODELS.values()), DynamicModelTreeRegressor("poisson")],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)

@@ -169,6 +169,18 @@ def find(name: str) -> Loss | None:
     return _made[name]
 
 
+def has_log_link(loss: object) -> bool:
+    """Return whether a loss, given as a parameter, takes no negative targets.
+
+    Examples
+    --------
+    >>> has_log_link("poisson"), has_log_link("student"), has_log_link(None)
+    (True, False, False)
+    """
+    own = _made.get(loss) if isinstance(loss, str) else loss
+    return loss == "poisson" or (isinstance(own, Loss) and own.link == "log")
+
+
 def check_name(loss: object) -> None:
     """Raise if there is no such loss."""
     if isinstance(loss, str) and (loss in BUILT_IN or loss in _made):
