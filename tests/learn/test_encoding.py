@@ -334,6 +334,15 @@ def test_levels_are_plain_values_in_order_of_appearance():
     assert {type(level) for level in levels_of(model)["x0"]} == {str}
 
 
+def test_numpys_new_text_is_text():
+    X = np.array([["u"], ["v"], [None]], dtype=np.dtypes.StringDType(na_object=None))
+    y = np.array(["no", "yes", "no"])
+    model = DynamicModelTreeClassifier().fit(X, y.astype(np.dtypes.StringDType()))
+    same = DynamicModelTreeClassifier().fit(X.astype(object), y)
+    assert state_of(model) == state_of(same)
+    assert model.predict(X).tolist() == same.predict([["u"], ["v"], [None]]).tolist()
+
+
 def test_lists_and_arrays_of_mixed_values_keep_their_kinds():
     rows = [[1, "u", True, 2.5], [2, "v", False, None]]
     for X in (rows, object_array(rows)):

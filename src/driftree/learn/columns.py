@@ -18,7 +18,7 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import Columns, SparseMatrix
-from driftree.learn.times import holds_times, split_times
+from driftree.learn.times import check_parts, holds_times, split_times
 from driftree.learn.validation import check_keys, has_scalars, is_missing, plain, row_of, unhashable
 from driftree.learn.words import shown
 
@@ -205,6 +205,7 @@ class ColumnReader:
     def _read_columns(self, columns: Sequence[Column], n_rows: int) -> Batch:
         names = self.known.names
         columns = [part for column in columns for part in column.plain().parts(names)]
+        check_parts([column.name for column in columns])
         matrix, news = start_matrix(self.engine, n_rows, learning=self.learning), News()
         fresh: list[NDArray[np.float64]] = []
         for column in columns:

@@ -490,6 +490,8 @@ def check_labels(y: Any) -> NDArray[Any]:
     is_nullable = hasattr(getattr(y, "dtype", None), "na_value")
     if isinstance(y, np.ma.MaskedArray) or is_nullable:
         y = y.tolist()  # NumPy would convert pandas' nullable booleans and integers to float64
+    if isinstance(y, np.ndarray) and y.dtype.kind == "T":
+        y = y.astype(object)  # which scikit-learn knows
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.isfinite(labels).argmin())
