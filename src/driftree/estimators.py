@@ -26,7 +26,7 @@ from driftree.learn.parameters import (
     read_parameters,
 )
 from driftree.learn.state import connect, undisturbed
-from driftree.learn.target import Labels, Numbers
+from driftree.learn.target import Labels, Numbers, check_level
 from driftree.learn.tree import Tree
 
 if TYPE_CHECKING:
@@ -377,6 +377,7 @@ class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
 
     def predict_set_one(self, x: Mapping[Hashable, Any], level: float = 0.9) -> list[Any]:
         """Return the set of labels for one row, most probable first; at first it is empty."""
+        check_level(level)
         tree = self._tree
         if tree is None:
             return []
@@ -554,6 +555,7 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         self, x: Mapping[Hashable, Any], level: float = 0.9
     ) -> tuple[float, float]:
         """Return the interval for one row; of zero width before anything is learnt."""
+        check_level(level)
         tree = self._tree
         if tree is None:
             return 0.0, 0.0

@@ -28,7 +28,7 @@ from driftree.learn.state import (
     take_over,
     undisturbed,
 )
-from driftree.learn.target import Numbers
+from driftree.learn.target import Numbers, check_level
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -432,6 +432,7 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
         self, x: Mapping[Hashable, Any], level: float = 0.9
     ) -> tuple[float, float]:
         """Return the interval for one row; of zero width before anything is learnt."""
+        check_level(level)
         forest = self._tree
         if forest is None:
             return 0.0, 0.0

@@ -197,6 +197,7 @@ nb::object numbers(const Engine& engine, Matrix X, const SparseBatch* sparse) {
 // Lower and upper ends of intervals [rows, 2].
 template <class Engine>
 nb::object intervals(const Engine& engine, Matrix X, double reach, const SparseBatch* sparse) {
+    if (!engine.has_intervals()) throw std::invalid_argument("this loss has no intervals");
     const auto answer = [&](int leaf, const double* predictors, double* out) {
         engine.interval_of(leaf, predictors, reach, out);
     };

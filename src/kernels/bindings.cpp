@@ -261,6 +261,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def("effects", &effects<Engine>, "node"_a)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
+        .def_prop_ro("has_intervals", [](const Engine& e) { return e.has_intervals(); })
         .def("intervals", &intervals<Engine>, "X"_a, "reach"_a, "sparse"_a = nullptr)
         .def_prop_ro("reaches", reading<Engine>([](const Engine& e) {
                          const auto& reach = e.has_labels() ? e.label_reach : e.target.reach;

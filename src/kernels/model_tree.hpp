@@ -278,6 +278,7 @@ public:
         std::copy_n(predictors, shape.outputs, out);
         for (std::size_t k = 0; k < target.offset.size(); k++) out[k] += target.offset[k];
     }
+    bool has_intervals() const { return rules(loss).interval != nullptr; }
     // Lower and upper end of an interval, in the user's unit.
     void interval_of(int leaf, const double* predictors, double reach, double* out) const {
         rules(loss).interval(this->loss_state(leaf), predictors, reach, out);

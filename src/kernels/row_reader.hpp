@@ -337,10 +337,11 @@ private:
         }
         return !std::isinf(out);
     }
-    // NumPy's datetime64, timedelta64 and complex numbers are none, though they may be converted.
+    // NumPy's datetime64, timedelta64, complex numbers and masked cells are none, though they may be converted.
     static bool may_be_number(PyObject* value) {
         const std::string_view type = Py_TYPE(value)->tp_name;
-        return !(type.starts_with("numpy.d") || type.starts_with("numpy.t") || type.starts_with("numpy.c"));
+        return !(type.starts_with("numpy.d") || type.starts_with("numpy.t") || type.starts_with("numpy.c") ||
+                 type == "MaskedConstant");
     }
     static bool read_any_number(PyObject* value, double& out) {
         if (!may_be_number(value)) return false;

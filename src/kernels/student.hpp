@@ -11,13 +11,15 @@ struct Student {
     static constexpr bool kIsJoint = false, kHasLabels = false, kIsAsked = false, kIsBounded = false, kHasLogLink = false;
     static constexpr double kFreedom = 5.0;
     static constexpr double kLogScale = 0.9686195890547243;  // log(sqrt(5 pi) gamma(5/2) / gamma(3))
+    static constexpr double kFarthest = 1e100;               // its cube is finite
     static int outputs(int) { return 1; }
 
     struct Lanes : SpreadLanes {
         Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
         Slopes slopes(const Vector& predictors, const Vector& targets) const {
             const Vector error = predictors - targets, width = kFreedom * at(spread), reach = width + error * error;
-            const Vector far = reach / width, curvature = (kFreedom + 1.0) / reach;
+            const Vector ratio = reach / width, far = choose(ratio < kFarthest, ratio, kFarthest);
+            const Vector curvature = (kFreedom + 1.0) / reach;
             return {far * far * far, at(half_log_spread) + kLogScale, error * curvature,
                     curvature};  // (freedom + 1) / 2 = 3
         }

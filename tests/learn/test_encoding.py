@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -179,6 +180,25 @@ def test_categorical_by_name_and_by_position(make, categorical):
     assert models[0].predict(X).tolist() == models[1].predict(X).tolist()
 
 
+@both_settings
+@pytest.mark.parametrize(
+    ("categorical", "words"),
+    [
+        ([False, True], r"got \[False, True\]: the positions of a mask are numpy.flatnonzero"),
+        (np.array([False, True]), "the positions of a mask"),
+        ([["x1"]], "categorical, row 0 holds .* not hashable"),
+        ((place for place in [1]), "must be a sequence of feature names or positions"),
+    ],
+)
+def test_what_names_no_features_is_not_categorical(make, categorical, words):
+    model = make(categorical=categorical)
+    with pytest.raises(TypeError, match=words):
+        model.fit([[1.0, 7.0], [2.0, 3.0]], [0, 1])
+    with pytest.raises(TypeError, match=words):
+        model.learn_one({"x0": 1.0, "x1": 7.0}, 0)
+    assert not model.__sklearn_is_fitted__()
+
+
 def test_a_name_wins_over_a_position():
     model = DynamicModelTreeClassifier(categorical=[1])
     model.learn_one({1: 5, 0: 5, 2: 5}, "a")
@@ -202,7 +222,7 @@ def test_the_first_value_decides_and_none_says_nothing():
 
 
 @both_settings
-@pytest.mark.parametrize("missing", [NAN, np.float32("nan"), None, pd.NA, pd.NaT])
+@pytest.mark.parametrize("missing", [NAN, np.float32("nan"), None, pd.NA, pd.NaT, np.ma.masked])
 def test_missing_values_of_every_kind_are_the_same(make, missing):
     rows = [{"a": 1.0, "b": "u"}, {"a": 2.0, "b": "v"}]
     model, twin = make(), make()
@@ -277,6 +297,30 @@ def test_levels_beyond_the_last_share_one(make):
         ]
 
 
+def test_masked_cells_and_scalars_of_pyarrow_are_plain_values():
+    model, same = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    rows = [("red", 1.0), ("blue", 2.0), (None, None), ("red", 4.0)]
+    odd = [pa.scalar("red"), np.str_("blue"), pa.scalar(None), "red"], [1, pa.scalar(2), None, 4]
+    masked = ["red", "blue", np.ma.masked, "red"], [1.0, 2.0, np.ma.masked, 4.0]
+    same.learn_many([{"c": c, "n": n} for c, n in rows], [0, 1, 0, 1])
+    for cells, numbers in (odd, masked):
+        model = DynamicModelTreeClassifier()
+        pairs = zip(cells, numbers, strict=True)
+        model.learn_many([{"c": c, "n": n} for c, n in pairs], [0, 1, 0, 1])
+        assert levels_of(model) == {"c": {"red": 0, "blue": 1}, "n": None}
+        assert state_of(model) == state_of(same)
+        row = {"c": cells[2], "n": numbers[2]}
+        assert model.predict_proba_one(row) == same.predict_proba_one({})
+
+
+@pytest.mark.parametrize("name", [NAN, pd.NA, pd.NaT])
+def test_a_missing_name_is_refused(name):
+    model = DynamicModelTreeClassifier()
+    with pytest.raises(ValueError, match=r"a column is named .*: give it a name, or remove it"):
+        model.learn_one({name: 1.0}, 0)
+    assert not model.__sklearn_is_fitted__()
+
+
 def test_levels_are_plain_values_in_order_of_appearance():
     values = ["b", "a", None, "c", "b"]
     expected = {"b": 0, "a": 1, "c": 2}
@@ -288,6 +332,15 @@ def test_levels_are_plain_values_in_order_of_appearance():
     model = DynamicModelTreeClassifier().fit(np.array([["b"], ["a"], ["c"]]), [0, 1, 0])
     assert levels_of(model)["x0"] == expected
     assert {type(level) for level in levels_of(model)["x0"]} == {str}
+
+
+def test_numpys_new_text_is_text():
+    X = np.array([["u"], ["v"], [None]], dtype=np.dtypes.StringDType(na_object=None))
+    y = np.array(["no", "yes", "no"])
+    model = DynamicModelTreeClassifier().fit(X, y.astype(np.dtypes.StringDType()))
+    same = DynamicModelTreeClassifier().fit(X.astype(object), y)
+    assert state_of(model) == state_of(same)
+    assert model.predict(X).tolist() == same.predict([["u"], ["v"], [None]]).tolist()
 
 
 def test_lists_and_arrays_of_mixed_values_keep_their_kinds():

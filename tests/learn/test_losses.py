@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.utils import get_tags
 
 import driftree
 from driftree import DynamicModelTreeRegressor, Loss
@@ -213,6 +214,17 @@ def test_answers_are_checked(functions, message):
         model.fit(np.zeros((3, 1)), [1.0, 2.0, 3.0])
 
 
+def test_functions_cannot_change_what_the_others_read():
+    def change(y, p):
+        p -= y
+        return p**2 / 2
+
+    model = MAKE(Loss("changing", change, difference, one))
+    with pytest.raises(ValueError, match="read-only"):
+        model.fit(np.zeros((3, 1)), [1.0, 2.0, 3.0])
+    assert not model.__sklearn_is_fitted__()
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
@@ -277,6 +289,12 @@ def test_it_is_pickled_copied_and_cloned():
     fresh = model.clone()
     assert fresh.loss == SQUARE
     np.testing.assert_array_equal(fresh.fit(frame, y).predict(frame), expected)
+
+
+@pytest.mark.parametrize("loss", [SQUARE, COUNT, "square", "count"])
+def test_scikit_learn_is_told_which_targets_it_takes(loss):
+    is_count = loss in (COUNT, "count")
+    assert get_tags(MAKE(loss)).target_tags.positive_only == is_count
 
 
 def test_the_papers_setting_has_none():

@@ -1,17 +1,23 @@
 """The regressor: checks of scikit-learn and River, units, losses, files, the target's level."""
 
 import copy
+import decimal
 import pickle
 
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from river import checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import driftree
-from driftree import DynamicModelTreeRegressor
+from driftree import (
+    DynamicModelForestRegressor,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 
 MODELS = {
     "measured": DynamicModelTreeRegressor,
@@ -25,7 +31,8 @@ EXPECTED_FAILURES = {
 
 
 @parametrize_with_checks(
-    [make() for make in MODELS.values()], expected_failed_checks=lambda _: EXPECTED_FAILURES
+    [*(make() for make in MODELS.values()), DynamicModelTreeRegressor("poisson")],
+    expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
 def test_scikit_learns_own_checks(estimator, check):
     check(estimator)
@@ -119,6 +126,14 @@ def test_rows_far_off_do_little_to_students_loss():
     robust, _ = course(X, spoilt, loss="student", follow_target=False)
     plain, _ = course(X, spoilt, follow_target=False)
     assert error_of(robust, y, 1000) < 0.5 * error_of(plain, y, 1000)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+@pytest.mark.parametrize("outlier", [1e60, -1e100])
+def test_predictions_stay_finite_after_any_outlier(loss, outlier):
+    X, y = draw(400)
+    model = learnt(X, [*y[:300], outlier, *y[301:]], loss=loss)
+    assert np.isfinite(model.predict(pd.DataFrame(X))).all()
 
 
 @pytest.mark.parametrize("weight", [1e6, 1e7, 1e12, 1e15])
@@ -259,6 +274,24 @@ def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
         learnt(X[:9], y[:9]).predict_quantiles(pd.DataFrame(X[:9]))
 
 
+@pytest.mark.parametrize("quantiles", [[0.5], [0.1, 0.9]])
+@pytest.mark.parametrize("forest", [False, True])
+def test_quantiles_have_no_intervals(quantiles, forest):
+    kind = DynamicModelForestRegressor if forest else DynamicModelTreeRegressor
+    model = kind(loss="quantile", quantiles=quantiles)
+    model.fit([[1.0], [2.0]], [1.0, 2.0])
+    with pytest.raises(ValueError, match="with loss='quantile', use predict_quantiles"):
+        model.predict_interval([[1.0]])
+    with pytest.raises(ValueError, match="with loss='quantile', use predict_quantiles"):
+        model.predict_interval_one({"x0": 1.0})
+
+
+def test_the_kernels_have_no_intervals_of_labels():
+    model = DynamicModelTreeClassifier().fit([[1.0], [2.0]], ["no", "yes"])
+    with pytest.raises(ValueError, match="this loss has no intervals"):
+        model._tree.engine.intervals(np.ones((1, 1)), 1.0)
+
+
 def test_quantiles_of_another_loss_are_refused():
     with pytest.raises(ValueError, match="belongs to loss='quantile', but the loss is 'gaussian'"):
         DynamicModelTreeRegressor(quantiles=[0.5]).learn_one({"a": 1.0}, 1.0)
@@ -356,7 +389,58 @@ def test_a_copy_learns_on_bit_by_bit(loss, how, tmp_path):
 
 
 # ---------------------------------------------------------------------- wrong input
-@pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0]])
+WRONG_LEVELS = [0, 1, 0.3, np.nan, None, "0.9", [0.5, 0.9], np.array([0.5, 0.9]), True]
+
+
+@pytest.mark.parametrize("level", WRONG_LEVELS, ids=repr)
+@pytest.mark.parametrize("forest", [False, True])
+def test_levels_are_single_numbers(level, forest):
+    model = DynamicModelForestRegressor() if forest else DynamicModelTreeRegressor()
+    words = r"level must be from 0\.5 to 0\.99, got "
+    with pytest.raises(ValueError, match=words):  # before anything is learnt, too
+        model.predict_interval_one({"x0": 1.0}, level)
+    model.fit([[1.0], [2.0]], [1.0, 2.0])
+    with pytest.raises(ValueError, match=words):
+        model.predict_interval_one({"x0": 1.0}, level)
+    with pytest.raises(ValueError, match=words):
+        model.predict_interval([[1.0]], level)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array(["2024-02-29", "NaT"], dtype="datetime64[ns]"),
+        np.array(["2024-02-29", "2024-03-01"], dtype="datetime64[D]"),
+        np.array([1, 2], dtype="timedelta64[ns]"),
+        pd.Series(pd.to_timedelta([1, 2], unit="D")),
+    ],
+    ids=lambda y: str(y.dtype),
+)
+def test_times_are_no_numbers(y):
+    model = DynamicModelTreeRegressor()
+    X = pd.DataFrame({"a": [1.0, 2.0]})
+    for call in (model.fit, model.learn_many, lambda X, y: model.learn_one({"a": 1.0}, y[0])):
+        with pytest.raises(ValueError, match="y must hold numbers, but"):
+            call(X, y)
+    assert not model.__sklearn_is_fitted__()
+
+
+def test_decimals_are_numbers():
+    X, numbers = pd.DataFrame({"a": [1.0, 2.0, 3.0]}), [1.5, 2.25, 4.0]
+    decimals = [decimal.Decimal(number) for number in numbers]
+    expected = DynamicModelTreeRegressor().fit(X, numbers).predict(X).tolist()
+    for y in (decimals, pd.Series(decimals), pl.Series(decimals), pa.array(decimals)):
+        assert DynamicModelTreeRegressor().fit(X, y).predict(X).tolist() == expected
+        model = DynamicModelTreeRegressor()
+        model.learn_many(X, y)
+        assert model.predict_many(X).tolist() == expected
+    model.learn_one({"a": 4.0}, decimals[0])
+    with pytest.raises(ValueError, match="the target of row 0 is nan"):
+        model.learn_one({"a": 4.0}, decimal.Decimal("nan"))
+    assert model.n_rows_seen_ == 4
+
+
+@pytest.mark.parametrize("target", [np.nan, np.inf, None, "12", 1e101, [1.0], np.ma.masked])
 def test_what_is_no_number_is_refused_and_changes_nothing(target):
     X, y = draw(100)
     model = learnt(X, y)
@@ -375,6 +459,7 @@ def test_what_is_no_number_is_refused_and_changes_nothing(target):
         ({"loss": "poisson", "setting": "paper"}, "loss must be one of 'gaussian', 'student'"),
         ({"quantiles": (0.5, 1.5)}, "quantiles must be different numbers between 0 and 1"),
         ({"quantiles": (0.5, 0.5)}, "quantiles must be different numbers"),
+        ({"quantiles": "median"}, "quantiles must be a sequence of numbers, got 'median'"),
         ({"follow_target": "yes"}, "follow_target must be True, False or None"),
     ],
 )

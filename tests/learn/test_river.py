@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from river import checks, compose, datasets, ensemble, evaluate, metrics, preprocessing
 from river.base import Classifier, MiniBatchClassifier
+from scipy.sparse import csr_array
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn.columns import ColumnReader
@@ -285,6 +286,51 @@ def test_a_wrong_frame_changes_nothing(build, frame_type, series_type, data, y, 
     with pytest.raises(ValueError, match=words):
         model.learn_many(build(data), y)
     assert pickle.dumps(model) == before
+
+
+@every_model
+@pytest.mark.parametrize(
+    "y",
+    [
+        pd.DataFrame({"y": [0, 1]}),
+        pd.DataFrame({"y": [0, 1], "z": [0, 1]}),
+        pl.DataFrame({"y": [0, 1]}),
+        pa.table({"y": [0, 1]}),
+        csr_array([[0], [1]]),
+    ],
+    ids=lambda y: f"{type(y).__module__} {y.shape}",
+)
+def test_a_table_is_no_series_of_labels(make, y):
+    model = make()
+    model.learn_many({"a": [1.0, 2.0]}, [0, 1])
+    before = pickle.dumps(model)
+    with pytest.raises(TypeError, match=r"y must be a sequence of labels, got .* give one column"):
+        model.learn_many({"a": [1.0, 2.0]}, y)
+    assert pickle.dumps(model) == before
+
+
+def test_labels_are_plain_objects():
+    day, red = np.timedelta64(1, "ns"), pa.scalar("red")
+    model = DynamicModelTreeClassifier()
+    model.learn_many({"a": [1.0, 2.0, 3.0]}, [day, red, "red"])
+    model.learn_one({"a": 2.0}, red)
+    model.learn_one({"a": 2.0}, np.str_("red"))
+    assert model.classes_.tolist() == [day, "red"]
+    assert [type(label) for label in model.classes_] == [np.timedelta64, str]
+    for label in (np.ma.masked, pa.scalar(None)):
+        with pytest.raises(ValueError, match="the label of row 0 is None"):
+            model.learn_one({"a": 2.0}, label)
+
+
+@pytest.mark.parametrize("build", [pl.DataFrame, pa.table])
+def test_labels_of_the_same_text_do_not_share_a_column(build):
+    model = DynamicModelTreeClassifier()
+    frame = {"a": [1.0, 2.0]}
+    model.learn_many(frame, [1, "1"])
+    assert list(model.predict_proba_many(frame)) == list(model.classes_)
+    assert model.predict_proba_many(pd.DataFrame(frame)).shape == (2, 2)
+    with pytest.raises(TypeError, match=r"labels with the same text \(\[1, '1'\]"):
+        model.predict_proba_many(build(frame))
 
 
 def test_frames_that_are_none():

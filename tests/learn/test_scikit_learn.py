@@ -6,6 +6,8 @@ import pickle
 import joblib
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import sklearn
 from sklearn.base import clone
@@ -15,7 +17,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_classifier_not_supporting_multiclass,
+    parametrize_with_checks,
+)
 from sklearn.utils.validation import check_is_fitted
 
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
@@ -59,6 +64,13 @@ def state_of(model):
 
 
 # ---------------------------------------------------------------------- its tools
+def test_a_threshold_is_for_two_labels():
+    model = DynamicModelTreeClassifier(threshold={"recall": 0.8})
+    assert not sklearn.utils.get_tags(model).classifier_tags.multi_class
+    assert sklearn.utils.get_tags(DynamicModelTreeClassifier()).classifier_tags.multi_class
+    check_classifier_not_supporting_multiclass("tree", model)
+
+
 def test_pipeline_and_set_output():
     X, y = draw(3000)
     frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(colour=np.where(y == "yes", "u", "v"))
@@ -367,6 +379,10 @@ def test_labels_of_any_type_at_any_time():
         np.array(["b", "a", "b"]),
         ["b", "a", "b"],
         ("b", "a", "b"),
+        pl.Series(["b", "a", "b"]),
+        pa.array(["b", "a", "b"]),
+        pa.array(["b", "a", "b"]).dictionary_encode(),
+        pa.chunked_array([["b", "a"], ["b"]]),
     ],
 )
 def test_labels_from_anywhere_are_the_same(y):

@@ -61,7 +61,9 @@ def test_a_higher_level_has_larger_sets():
     sizes = [model.predict_set(X, level).sum() for level in (0.5, 0.75, 0.9, 0.97, 0.99)]
     assert sizes == sorted(sizes)
     assert sizes[0] < sizes[-1]
-    for level in (0.4, 1.0):
+    for level in (0.4, 1.0, None, [0.5, 0.9]):
+        with pytest.raises(ValueError, match=r"level must be from 0\.5 to 0\.99"):
+            DynamicModelTreeClassifier().predict_set_one({"x0": 0.0}, level)
         with pytest.raises(ValueError, match=r"level must be from 0\.5 to 0\.99"):
             model.predict_set(X, level)
 

@@ -16,7 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
 import driftree
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.learn import memory
 from driftree.learn.sparse import look_sparse
 
@@ -118,6 +118,14 @@ def test_sparse_rows_have_new_names_and_few_of_those_before():
     assert not look_sparse([["a"]], ["a", "b", "c", "d"])
     assert look_sparse([["c"], ["a", "b"]], [])
     assert not look_sparse([["a", "b"], ["a", "c"], ["b"]], [])
+
+
+def test_where_nothing_is_left_to_learn_no_feature_is_prominent():
+    X, _ = messages(300)
+    model = DynamicModelTreeRegressor(absent="zero")
+    model.learn_many(X, [7.0] * len(X))
+    assert model._tree.engine.sparse_feature.max() < 0
+    assert model.predict_one(X[0]) == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize("absent", ["none", 1, ""])

@@ -72,6 +72,23 @@ def test_a_missing_time_is_missing_in_all_parts():
         )
 
 
+def test_a_part_of_a_time_is_no_other_feature():
+    row = {"when": WHEN[0], "when: days": 3.0}
+    calls = {
+        "learn_one": (row, 0),
+        "learn_many": ([row, row], [0, 1]),
+        "fit": (pd.DataFrame([row, row]), [0, 1]),
+    }
+    model = DynamicModelTreeClassifier()
+    for method, given in calls.items():
+        with pytest.raises(ValueError, match="'when: days' is a feature, and a part of the time"):
+            getattr(model, method)(*given)
+    assert not model.__sklearn_is_fitted__()
+    model.learn_one({"when": WHEN[0]}, 0)
+    with pytest.raises(ValueError, match="'when: days' is a feature, and a part of the time"):
+        model.predict_one(row)
+
+
 def test_dates_have_no_hour_and_times_of_day_no_date():
     model = DynamicModelTreeClassifier()
     model.learn_one({"day": dt.date(2024, 2, 29), "opens": dt.time(9, 30)}, "yes")

@@ -608,6 +608,9 @@ class _ModelTreeEngine(_TreeEngine):
         """Offset of each quantile, scaled; empty without quantiles."""
     def numbers(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the predicted numbers, [rows, outputs]."""
+    @property
+    def has_intervals(self) -> bool:
+        """Whether the loss has intervals."""
     def intervals(
         self, X: NDArray[np.float64], reach: float, sparse: SparseRows | None = None
     ) -> _Matrix:

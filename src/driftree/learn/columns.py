@@ -18,8 +18,8 @@ import numpy as np
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import Columns, SparseMatrix
-from driftree.learn.times import holds_times, split_times
-from driftree.learn.validation import check_keys, is_missing, plain, row_of, unhashable
+from driftree.learn.times import check_parts, holds_times, split_times
+from driftree.learn.validation import check_keys, has_scalars, is_missing, plain, row_of, unhashable
 from driftree.learn.words import shown
 
 if TYPE_CHECKING:
@@ -56,6 +56,12 @@ class Column(NamedTuple):
     name: Hashable
     values: NDArray[Any] | list[Any]
     is_category: bool = False  # the data frame says so
+
+    def plain(self) -> Column:
+        """Return the same with Python objects for scalars of NumPy and pyarrow."""
+        values = self.values
+        is_plain = not isinstance(values, list) or not has_scalars(set(map(type, values)))
+        return self if is_plain else self._replace(values=list(map(plain, values)))
 
     def parts(self, known: Container[Hashable]) -> list[Column]:
         """Return its features: for a time, the parts."""
@@ -198,7 +204,8 @@ class ColumnReader:
 
     def _read_columns(self, columns: Sequence[Column], n_rows: int) -> Batch:
         names = self.known.names
-        columns = [part for column in columns for part in column.parts(names)]
+        columns = [part for column in columns for part in column.plain().parts(names)]
+        check_parts([column.name for column in columns])
         matrix, news = start_matrix(self.engine, n_rows, learning=self.learning), News()
         fresh: list[NDArray[np.float64]] = []
         for column in columns:
@@ -209,7 +216,7 @@ class ColumnReader:
             text = is_text(column.values)
             if text is None or not self.learning:
                 continue  # its first value will decide its type
-            if column.name != column.name:  # NaN would be new in every row
+            if column.name is not None and is_missing(column.name):  # NaN is new in every row
                 raise ValueError(f"a column is named {column.name!r}: give it a name, or remove it")
             is_category = text or column.is_category or column.name in self.declared
             has_levels = text or (is_category and self.indicators)
@@ -259,7 +266,7 @@ class ColumnReader:
             elif self.learning and n_levels < MAX_LEVELS:
                 lookup[cell] = n_levels
                 n_levels += 1
-                news.levels.append((j, plain(cell)))
+                news.levels.append((j, cell))
             else:
                 lookup[cell] = MAX_LEVELS
         if self.learning and self.indicators and MAX_LEVELS in lookup.values():

@@ -17,8 +17,8 @@ from driftree.learn.columns import ColumnReader, level_names, start_matrix
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import DictRows, SparseMatrix, array_names, numbers_of
 from driftree.learn.times import split_row, whole_names
-from driftree.learn.validation import InputWarning, plain
-from driftree.learn.words import distinct_texts, list_names
+from driftree.learn.validation import InputWarning, plain, unhashable
+from driftree.learn.words import distinct_texts, list_names, shown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
@@ -324,9 +324,18 @@ def as_set(categorical: Iterable[Hashable] | None) -> frozenset[Hashable]:
     """Return the features that a user lists as categorical."""
     if categorical is None:
         return frozenset()
-    if isinstance(categorical, (str, bytes)) or not hasattr(categorical, "__iter__"):
+    if isinstance(categorical, (str, bytes)) or not hasattr(categorical, "__len__"):
         raise TypeError(
             "categorical must be a sequence of feature names or positions, or None, got "
             f"{categorical!r}: write [{categorical!r}]"
         )
-    return frozenset(map(plain, categorical))
+    places = list(map(plain, categorical))
+    if any(isinstance(place, bool) for place in places):
+        raise TypeError(
+            "categorical must be a sequence of feature names or positions, or None, got "
+            f"{shown(categorical)}: the positions of a mask are numpy.flatnonzero(mask)"
+        )
+    try:
+        return frozenset(places)
+    except TypeError:
+        raise unhashable("categorical", places, None) from None

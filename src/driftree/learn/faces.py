@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.imbalance import decide_one
+from driftree.learn.losses import has_log_link
 from driftree.learn.state import undisturbed
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.target import Labels
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatchClassifier):
     """The interfaces of scikit-learn and River to a tree that predicts labels."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = getattr(self, "threshold", None) is None
+        return tags
 
     # ------------------------------------------------------------------ scikit-learn
     def partial_fit(
@@ -157,6 +163,12 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
             columns = self._labels.to_columns(*self._encoded_by_name(X, frame, tree).rows)
         if isinstance(frame, Columns):
             return columns
+        if not frame.implementation.is_pandas_like() and len(set(map(str, columns))) < len(columns):
+            raise TypeError(
+                f"labels with the same text ({list(columns)[:8]!r}, ...) cannot name columns of "
+                f"{type(frame.to_native())!r}: give a pandas data frame, or use predict_proba_one "
+                "or predict_proba"
+            )
         return dataframe.to_native_frame(columns, like=frame)
 
     @property
@@ -166,6 +178,11 @@ class StreamClassifier(StreamEstimator, ClassifierMixin, BaseEstimator, MiniBatc
 
 class StreamRegressor(StreamEstimator, RegressorMixin, BaseEstimator, MiniBatchRegressor):
     """The interfaces of scikit-learn and River to a tree that predicts numbers."""
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = has_log_link(getattr(self, "loss", None))
+        return tags
 
     # ------------------------------------------------------------------ scikit-learn
     def partial_fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:

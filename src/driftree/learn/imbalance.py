@@ -274,8 +274,8 @@ class Threshold:
         """Raise if there can be no threshold for these labels."""
         if len(labels) > 2:
             raise ValueError(
-                f"a threshold is for two labels, but there are {list_names(labels)}: use "
-                "threshold=None, or merge them into two labels"
+                "Only binary classification is supported: a threshold is for two labels, but there "
+                f"are {list_names(labels)}: use threshold=None, or merge them into two labels"
             )
         if len(labels) == 2 and self.positive not in labels:
             raise ValueError(

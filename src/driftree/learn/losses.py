@@ -28,7 +28,8 @@ class Loss:
     """A custom loss for `DynamicModelTreeRegressor`, as Python functions of whole arrays.
 
     Each function takes two arrays of the same length: targets, and the linear predictors of the
-    same rows, both in the unit of the target. It returns one number per row, or one for all.
+    same rows, both in the unit of the target and read-only. It returns one number per row, or one
+    for all.
 
     Parameters
     ----------
@@ -113,6 +114,8 @@ class Loss:
         perfect: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
         """Return losses, slopes and curvatures; with a log link also those at the targets."""
+        for given in (y, predictor):
+            given.flags.writeable = False  # what one function changed, the next would read
         found = np.empty((3 if perfect is None else 4, len(y)))
         self._fill(found[0], "loss", y, predictor)
         self._fill(found[1], "slope", y, predictor)
@@ -164,6 +167,18 @@ def find(name: str) -> Loss | None:
         return None
     check_name(name)
     return _made[name]
+
+
+def has_log_link(loss: object) -> bool:
+    """Return whether a loss, given as a parameter, takes no negative targets.
+
+    Examples
+    --------
+    >>> has_log_link("poisson"), has_log_link("student"), has_log_link(None)
+    (True, False, False)
+    """
+    own = _made.get(loss) if isinstance(loss, str) else loss
+    return loss == "poisson" or (isinstance(own, Loss) and own.link == "log")
 
 
 def check_name(loss: object) -> None:

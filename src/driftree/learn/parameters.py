@@ -227,7 +227,7 @@ def check_quantiles(quantiles: Any) -> tuple[float, ...]:
     """
     try:
         found = tuple(sorted(map(float, quantiles)))
-    except TypeError:
+    except (TypeError, ValueError):
         raise TypeError(f"quantiles must be a sequence of numbers, got {quantiles!r}") from None
     if not found or len(set(found)) < len(found) or not 0 < found[0] <= found[-1] < 1:
         raise ValueError(f"quantiles must be different numbers between 0 and 1, got {quantiles!r}")

@@ -222,7 +222,8 @@ class SparseFeatures:
         room = c.most_prominent - int(np.count_nonzero(~is_column))
         most_columns = c.most_wide_columns if self.is_wide else c.most_columns
         room_of_columns = most_columns - int(np.count_nonzero(is_column))
-        shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
+        with np.errstate(all="ignore"):  # NaN, which is no share, where nothing is left to learn
+            shares = engine.sparse_energy / max(engine.energy_of_all, 1e-300)
         weights = engine.sparse_weight
         is_open = (engine.sparse_feature < 0) & (weights >= c.prominent_rows)
         worthy = np.flatnonzero(is_open & (shares >= c.prominent_share))

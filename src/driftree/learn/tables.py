@@ -443,6 +443,8 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any] | SparseMatrix:
         X = from_sequence(X)
         if X.ndim == 1 and X.dtype.kind == "O":
             _check_listed_rows(X)
+    if X.dtype.kind == "T":
+        X = X.astype(object)  # which scikit-learn knows
     if X.dtype.kind in "mMV":
         raise TypeError(
             f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "

@@ -11,6 +11,7 @@ import contextlib
 import math
 import numbers as numbers_abc
 from collections.abc import Mapping, Set
+from decimal import Decimal
 from statistics import NormalDist
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -29,6 +30,7 @@ from driftree.learn.units import LOG_ODDS, Unit, unit_of
 from driftree.learn.validation import (
     as_objects,
     check_keys,
+    has_scalars,
     is_missing,
     plain,
     row_of,
@@ -366,7 +368,7 @@ class Numbers:
         self, matrix: NDArray[np.float64], sparse: SparseRows | None, level: float
     ) -> NDArray[np.float64]:
         """Return lower and upper ends."""
-        if self.engine.n_outputs > 1:
+        if not self.engine.has_intervals:
             raise ValueError(
                 "intervals are for one number: with loss='quantile', use predict_quantiles"
             )
@@ -385,11 +387,27 @@ NORMAL = NormalDist()
 
 def reach_at(reaches: NDArray[np.float64], level: float) -> float:
     """Return the reach of any level, interpolated over normal quantiles."""
-    low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
-    if not low <= level <= high:
-        raise ValueError(f"level must be from {low:g} to {high:g}, got {level!r}")
+    check_level(level)
     places = [NORMAL.inv_cdf((1 + one) / 2) for one in (*REACH_LEVELS, level)]
     return float(np.interp(places[-1], places[:-1], np.maximum.accumulate(reaches)))
+
+
+def check_level(level: Any) -> None:
+    """Raise if the level of an interval or a set is not in the range of those that are learnt.
+
+    Examples
+    --------
+    >>> check_level(0.9)
+    >>> check_level([0.5, 0.9])
+    Traceback (most recent call last):
+    ValueError: level must be from 0.5 to 0.99, got [0.5, 0.9]: give one number
+    """
+    low, high = REACH_LEVELS[0], REACH_LEVELS[-1]
+    value = level[()] if isinstance(level, np.ndarray) and level.ndim == 0 else level
+    is_number = isinstance(value, numbers_abc.Real)
+    if not is_number or not low <= level <= high:
+        hint = "" if is_number else ": give one number"
+        raise ValueError(f"level must be from {low:g} to {high:g}, got {shown(level)}{hint}")
 
 
 # ---------------------------------------------------------------------- checking numbers
@@ -426,6 +444,8 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
     given = y.tolist() if isinstance(y, np.ma.MaskedArray) else y
     if not strict and hasattr(given, "to_pylist"):
         given = given.to_pylist()
+    if isinstance(given, list) and has_scalars(set(map(type, given))):
+        given = list(map(plain, given))
     try:
         array: NDArray[Any] = np.asarray(given)
     except ValueError:  # lists of several lengths
@@ -435,8 +455,13 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
     array = column_or_1d(array, warn=True)
     if array.dtype.kind in "fiu":
         return array.astype(np.float64)
+    if array.dtype.kind in "mM":
+        raise ValueError(
+            f"y must hold numbers, but holds values of type {array.dtype}: convert them (dates to "
+            "days since some day, for example)"
+        )
     for row, number in enumerate(array.tolist()):
-        is_number = isinstance(number, numbers_abc.Real) and not isinstance(number, bool)
+        is_number = isinstance(number, (numbers_abc.Real, Decimal)) and not isinstance(number, bool)
         if not is_number and not is_missing(number):
             raise ValueError(
                 f"y must hold numbers, but the target of row {row} is {shown(number)}: for labels "
@@ -462,9 +487,11 @@ def check_labels(y: Any) -> NDArray[Any]:
     if y is None:
         raise ValueError("learning requires y to be passed, but the target y is None")
     _check_sequence("y", y)
-    is_nullable = hasattr(y, "tolist") and type(getattr(y, "dtype", None)).__module__ != "numpy"
-    if isinstance(y, np.ma.MaskedArray) or (is_nullable and hasattr(y.dtype, "na_value")):
+    is_nullable = hasattr(getattr(y, "dtype", None), "na_value")
+    if isinstance(y, np.ma.MaskedArray) or is_nullable:
         y = y.tolist()  # NumPy would convert pandas' nullable booleans and integers to float64
+    if isinstance(y, np.ndarray) and y.dtype.kind == "T":
+        y = y.astype(object)  # which scikit-learn knows
     labels: NDArray[Any] = column_or_1d(_from_list(y) if isinstance(y, list) else y, warn=True)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         row = int(np.isfinite(labels).argmin())
@@ -485,11 +512,19 @@ def _from_list(y: list[Any]) -> NDArray[Any]:
 
 def to_labels(y: Any, what: str = "y") -> Any:
     """Return the labels of a series of any data frame library, or the given sequence."""
+    shape = getattr(y, "shape", ())
+    if len(shape) > 1 and not isinstance(y, np.ndarray):
+        raise TypeError(
+            f"{what} must be a sequence of labels, got {type(y).__name__!r} of shape {shape}: give "
+            "one column, as a series or an array"
+        )
     for method in ("to_pylist", "to_list"):  # pyarrow's name, and everyone else's
         if hasattr(y, method):
             return getattr(y, method)()
     _check_sequence(what, y)
-    return y.tolist() if isinstance(y, np.ma.MaskedArray) else y
+    if isinstance(y, np.ma.MaskedArray):
+        return y.tolist()
+    return y if hasattr(y, "__len__") else np.asarray(y)
 
 
 def _check_sequence(what: str, y: Any, of: str = "labels") -> None:
@@ -521,7 +556,7 @@ def distinct_labels(
                 return unique.tolist(), places
         y = list(y) if y.dtype.kind in "mM" else y.tolist()
     items = list(y)
-    if any(issubclass(kind, np.generic) for kind in set(map(type, items))):
+    if has_scalars(set(map(type, items))):
         items = list(map(plain, items))
     if rows is not None:
         items = [items[i] for i in rows]

@@ -16,7 +16,7 @@ import numpy as np
 from driftree.learn.validation import as_objects, is_missing
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Mapping
+    from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -84,10 +84,28 @@ def split_row(x: Mapping[Hashable, Any], known: Container[Hashable]) -> Mapping[
     for name, value in x.items():
         if isinstance(value, TIME_TYPES) and name not in known:
             parts = {} if is_missing(value) else split_times(name, [value])
+            check_parts([*x, *parts])
             row |= {part: values.tolist()[0] for part, values in parts.items()}
         else:
             row[name] = value
     return row
+
+
+def check_parts(names: Sequence[Hashable]) -> None:
+    """Raise if a part of a time has the name of another feature.
+
+    Examples
+    --------
+    >>> check_parts(["ordered: days", "ordered: weekday", "ordered: days"])
+    Traceback (most recent call last):
+    ValueError: 'ordered: days' is a feature, and a part of the time 'ordered': rename one of them
+    """
+    if len(set(names)) < len(names):
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        whole = str(twice).rpartition(": ")[0]
+        raise ValueError(
+            f"{twice!r} is a feature, and a part of the time {whole!r}: rename one of them"
+        )
 
 
 def split_texts(x: Mapping[str, Any], times: Iterable[str]) -> Mapping[str, Any]:

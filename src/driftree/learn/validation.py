@@ -52,22 +52,48 @@ class InputWarning(UserWarning):
 
 # ---------------------------------------------------------------------- values
 def is_missing(cell: Any) -> bool:
-    """Return whether a value is None, NaN, NaT or pandas' NA.
+    """Return whether a value is None, NaN, NaT, pandas' NA or NumPy's masked.
 
     Examples
     --------
     >>> [is_missing(cell) for cell in (None, float("nan"), 0.0, "")]
     [True, True, False, False]
     """
-    if cell is None or type(cell).__name__ == "NAType":
+    if cell is None or cell is np.ma.masked or type(cell).__name__ == "NAType":
         return True
     differs = cell != cell  # noqa: PLR0124 (NaN is the value that is not itself)
     return isinstance(differs, (bool, np.bool_)) and bool(differs)
 
 
 def plain(value: Any) -> Any:
-    """Return NumPy scalars as Python objects, so that results do not depend on the source."""
-    return value.item() if isinstance(value, (np.bool_, np.number, np.character)) else value
+    """Return scalars of NumPy and pyarrow as Python objects; results do not depend on the source.
+
+    Examples
+    --------
+    >>> plain(np.float32(0.5)), plain(np.ma.masked), plain(np.timedelta64(1, "ns"))
+    (0.5, None, np.timedelta64(1,'ns'))
+    """
+    if isinstance(value, (np.bool_, np.number, np.character)):
+        item = value.item()
+        is_duration = isinstance(value, np.timedelta64)  # if in nanoseconds, the item is a number
+        return value if is_duration and isinstance(item, int) else item
+    if value is np.ma.masked:
+        return None
+    return value.as_py() if hasattr(type(value), "as_py") else value
+
+
+def has_scalars(kinds: Iterable[type]) -> bool:
+    """Return whether `plain` may change values of some of these types.
+
+    Examples
+    --------
+    >>> has_scalars({str, float}), has_scalars({str, np.str_})
+    (False, True)
+    """
+    return any(
+        issubclass(kind, (np.generic, np.ma.MaskedArray)) or hasattr(kind, "as_py")
+        for kind in kinds
+    )
 
 
 def unhashable(what: str, cells: Iterable[Any], rows: Rows) -> TypeError:
