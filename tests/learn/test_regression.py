@@ -466,3 +466,13 @@ def test_what_is_no_number_is_refused_and_changes_nothing(target):
 def test_wrong_parameters(parameters, words):
     with pytest.raises((ValueError, TypeError), match=words):
         DynamicModelTreeRegressor(**parameters).learn_one({"a": 1.0}, 1.0)
+
+
+@pytest.mark.parametrize("quantiles", [[0.1, 0.9], (0.1, 0.9), np.array([0.1, 0.9])], ids=type)
+def test_quantiles_are_saved_as_they_were_given(quantiles, tmp_path):
+    model = DynamicModelTreeRegressor("quantile", quantiles=quantiles)
+    model.fit([[1.0], [2.0], [4.0]], [1.0, 2.0, 3.0]).save(tmp_path / "model.dmt")
+    loaded = driftree.load(tmp_path / "model.dmt")
+    assert list(loaded.quantiles) == [0.1, 0.9]
+    X = [[3.0]]
+    np.testing.assert_array_equal(loaded.predict_quantiles(X), model.predict_quantiles(X))

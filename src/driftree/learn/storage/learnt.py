@@ -75,8 +75,10 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
 
 
 def encode_parameter(name: str, value: Any) -> Any:
-    """Return a parameter for JSON, which may be a dict."""
+    """Return a parameter for JSON, which may be a dict or a list."""
     what = f"parameter {name!r}"
+    if isinstance(value, (list, np.ndarray)):
+        return [json_values.encode(one, what) for one in value]
     if not isinstance(value, Mapping):
         return json_values.encode(value, what)
     pairs = [[json_values.encode(one, what) for one in pair] for pair in value.items()]
@@ -84,6 +86,8 @@ def encode_parameter(name: str, value: Any) -> Any:
 
 
 def _decode_parameter(item: Any) -> Any:
+    if type(item) is list:
+        return [json_values.decode(one) for one in item]
     if type(item) is not dict or item.keys() != {"dict"}:
         return json_values.decode(item)
     pairs = [
