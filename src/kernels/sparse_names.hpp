@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -18,12 +17,6 @@ namespace driftree {
 namespace nb = nanobind;
 
 constexpr Py_ssize_t kMostNameLength = 1000;
-
-// It differs from process to process, so that nobody can choose numbers as names whose places are all the same.
-inline const std::uint64_t kNameFactor = [] {
-    std::random_device random;
-    return std::uint64_t{random()} << 32 | random() | 1;
-}();
 
 class SparseNames {
 public:
@@ -132,7 +125,7 @@ private:
         Text text;
     };
     std::size_t first(Py_hash_t hash) const {
-        return (static_cast<std::uint64_t>(hash) * kNameFactor >> 32) & (places_.size() - 1);
+        return (static_cast<std::uint64_t>(hash) * factor_ >> 32) & (places_.size() - 1);
     }
     // A comparison may run code of a name. The caller holds the model's lock, and places change only under a closed turn,
     // inside which nothing can be learnt (turns.hpp).
@@ -161,6 +154,7 @@ private:
     }
     // Makes room for more, and drops the places of removed names.
     void make_places(std::size_t size) {
+        if (factor_ == 0) factor_ = static_cast<std::uint64_t>(PyObject_Hash(nb::str("secret").ptr())) | 1;
         std::vector<Place> old(size);
         old.swap(places_);
         n_used_ = 0;
@@ -174,6 +168,7 @@ private:
     }
     std::vector<Place> places_;  // the size is a power of two, at most half used
     std::size_t n_used_ = 0;     // places of present and removed names
+    std::uint64_t factor_ = 0;   // as random as Python's hashes of text: nobody can choose numbers with the same place
     int n_ = 0;
     std::int64_t n_changes_ = 0;
     bool are_plain_ = true;  // all that ever were
