@@ -266,6 +266,19 @@ def test_a_copy_of_a_forest_of_a_wide_table_learns_on_bit_by_bit():
     assert (copy.predict_proba(X) == model.predict_proba(X)).all()
 
 
+@pytest.mark.parametrize("size", [1, 100])
+def test_a_forest_does_not_depend_on_the_unit_of_its_target(size):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(600, 4))
+    y = 2 * X[:, 0] + np.sin(3 * X[:, 1]) + 0.3 * rng.normal(size=600)
+    model, other = DynamicModelForestRegressor(n_trees=3), DynamicModelForestRegressor(n_trees=3)
+    for start in range(0, 600, size):
+        rows = slice(start, start + size)
+        model.partial_fit(X[rows], y[rows])
+        other.partial_fit(X[rows], 1024 * y[rows] + 4096)
+    np.testing.assert_allclose((other.predict(X) - 4096) / 1024, model.predict(X), atol=1e-6)
+
+
 def test_a_forest_of_sparse_rows_that_follows_a_number_comes_back():
     model = DynamicModelForestRegressor(n_trees=3, absent="zero")
     for i in range(100):

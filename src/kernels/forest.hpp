@@ -128,6 +128,7 @@ public:
     template <class Decide>
     void learn(const ForestRows& given, const double* targets, const double* weights, int n, const Decide& decide) {
         const int n_members = stack.n_members;
+        const bool is_first = leader().n_rows == 0;
         Signals signals(n_members - 1);
         std::vector<const double*> seen(n_members), said(n_members);
         std::vector<std::atomic<bool>> is_learnt(n_members);
@@ -167,7 +168,7 @@ public:
         n_said = n, said_width = has_labels() ? n_classes() : 1;
         if (has_labels()) {
             stack.learn_labels(said, targets, weights, n, n_classes());
-        } else {
+        } else if (!is_first) {  // trees that have learnt nothing predict 0: their errors would be those of the unit
             stack.learn_numbers(said, targets, weights, n);
         }
     }

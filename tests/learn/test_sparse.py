@@ -388,6 +388,20 @@ def test_names_stay_as_they_are_when_somebody_asks_for_them():
         names.append("mine")
 
 
+def test_zeros_that_are_stored_are_absent():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 40)) * (rng.random((300, 40)) < 0.1)
+    y = (X[:, 0] + X[:, 1] > 0).astype(int)
+    plain, stored = scipy.sparse.csr_array(X), scipy.sparse.csr_array(X)
+    stored.data[::3] = 0
+    plain.data[::3] = 0
+    plain.eliminate_zeros()
+    expected = DynamicModelTreeClassifier().fit(plain, y)
+    model = DynamicModelTreeClassifier().fit(stored, y)
+    np.testing.assert_array_equal(model.predict_proba(stored), expected.predict_proba(plain))
+    assert len(stored.data) > len(plain.data)  # what was given is unchanged
+
+
 def test_a_model_of_plain_rows_takes_a_sparse_matrix_as_plain():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(300, 4)) * (rng.random((300, 4)) < 0.5)

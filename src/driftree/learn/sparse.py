@@ -145,6 +145,9 @@ class SparseFeatures:
         self, X: SparseMatrix, names: Sequence[Hashable] | None, *, learning: bool, rows: Rows
     ) -> SparseRows:
         matrix = X.matrix if rows is None else X.matrix[rows]
+        if not X.is_dense and not matrix.data.all():
+            matrix = matrix.copy()
+            matrix.eliminate_zeros()  # a 0 that is stored is as absent as others
         is_infinite = np.isinf(matrix.data)
         if is_infinite.any():
             entry = int(is_infinite.argmax())
