@@ -112,3 +112,22 @@ def test_what_is_no_number_is_infinitely_wrong(wrong):
 
 def test_very_large_numbers_have_scores():
     assert score_numbers(np.array([1e200, -1e200]), np.zeros(2)) == pytest.approx((1e200, 1e200, 0))
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "expected"),
+    [
+        ([1e-200, -1e-200], [0.5, 0.5], (0.5, 0.5, -np.inf)),
+        ([5e-324, 0.0], [1.0, 1.0], (1.0, 1.0, -np.inf)),
+        ([0.0, 0.0], [0.0, 1e200], (5e199, np.sqrt(0.5) * 1e200, np.nan)),
+        ([1.0, 1 + 1e-10], [1e150, 1e150], (1e150, 1e150, -np.inf)),
+    ],
+)
+def test_errors_far_from_the_scale_of_the_target_stay_finite(truth, predicted, expected):
+    ours = score_numbers(np.array(truth), np.array(predicted))
+    assert ours == pytest.approx(expected, rel=CLOSE, nan_ok=True)
+
+
+def test_targets_may_become_much_smaller_than_their_mean():
+    ours = score_numbers(np.full(2, 1e-200), np.array([0.25, 0.75]), mean=0.5)
+    assert ours == pytest.approx((0.5, np.sqrt(0.3125), -0.25), rel=CLOSE)

@@ -1,11 +1,12 @@
 """Test, then train."""
 
+import io
 import pickle
 from typing import get_args
 
 import numpy as np
 import pytest
-from river import datasets, linear_model, preprocessing
+from river import datasets, linear_model, multiclass, preprocessing
 from river.datasets import synth
 from sklearn.linear_model import SGDClassifier, SGDRegressor
 from sklearn.naive_bayes import GaussianNB
@@ -449,3 +450,66 @@ def test_an_evaluation_of_numbers_goes_on_from_a_pickle():
     evaluation = pickle.loads(pickle.dumps(evaluation))
     records += [record for X, y in stream[3:] for record in evaluation.take(X, y)]
     assert figures(records) == figures(whole)
+
+
+@pytest.mark.parametrize("labels", [[True, "True"], [1, "1"]])
+def test_labels_of_several_types_stay_different(labels):
+    X = np.arange(40.0).reshape(-1, 1)
+    batch = X, [labels[i % 2] for i in range(40)]
+    record = list(prequential(model := DynamicModelTreeClassifier(), [batch] * 3))[-1]
+    assert model.classes_.tolist() == labels
+    assert len(record.confusion) == 2
+
+
+def test_callbacks_while_nothing_is_learnt():
+    events = []
+    options = {"delay": 10**6, "pretrain": False, "on_change": events.append}
+    records = list(prequential("dmt", sea(300, batch_rows=100), on_drift=events.append, **options))
+    assert [record.accuracy for record in records] == [0, 0, 0]
+    assert not events
+
+
+@pytest.mark.parametrize("kind", [io.StringIO, lambda text: io.BytesIO(text.encode())])
+def test_an_open_file_is_opened_as_a_stream(kind):
+    lines = [f"{i % 7},{'yes' if i % 7 > 3 else 'no'}\n" for i in range(3000)]
+    records = prequential("dmt", kind("a,target\n" + "".join(lines)))
+    assert [record.n_rows for record in records] == [2000, 3000]
+
+
+class Diverged:
+    """A classifier whose probabilities are NaN, except those of the first row."""
+
+    classes_ = np.array([0, 1])
+
+    def partial_fit(self, X, y):
+        return self
+
+    def learn_one(self, x, y):
+        pass
+
+    def predict_proba(self, X):
+        shares = np.full((len(X), 2), np.nan)
+        shares[0] = 0.25, 0.75
+        return shares
+
+    def predict_proba_one(self, x):
+        return {0: 0.25, 1: 0.75} if x["x0"] == 0 else {0: np.nan, 1: np.nan}
+
+
+@pytest.mark.parametrize("step_rows", [None, 1])
+def test_probabilities_that_are_not_numbers_are_no_prediction(step_rows):
+    batch = np.arange(4.0).reshape(-1, 1), np.array([1, 0, 0, 1])
+    *_, record = prequential(Diverged(), [batch] * 2, step_rows=step_rows)
+    assert record.confusion == {"1": {"1": 1, "(nothing)": 1}, "0": {"(nothing)": 2}}
+    assert record.log_loss == pytest.approx(-np.log([0.75, 0.5, 0.5, 0.5]).mean())
+    assert record.ece == pytest.approx((0.25 + 3 * 0.5) / 4)
+
+
+@pytest.mark.parametrize("step_rows", [None, 1])
+def test_river_classifiers_without_probabilities(step_rows):
+    learner = preprocessing.StandardScaler() | multiclass.OneVsOneClassifier(
+        linear_model.LogisticRegression()
+    )
+    *_, record = prequential(learner, sea(1000, batch_rows=250), step_rows=step_rows)
+    assert record.accuracy > 0.7
+    assert np.isnan(record.log_loss)

@@ -15,7 +15,14 @@ from driftree.evaluate import (
     read_records,
     summarise,
 )
-from driftree.evaluate.quality import MOST_ENTRIES, MOST_LABELS, OTHERS, sign_test, write_labels
+from driftree.evaluate.quality import (
+    MOST_ENTRIES,
+    MOST_LABELS,
+    OTHERS,
+    name_labels,
+    sign_test,
+    write_labels,
+)
 from driftree.evaluate.records import write_records
 from driftree.streams import sea
 
@@ -141,3 +148,8 @@ def test_the_majority_is_of_what_has_come():
     assert one.majority == 0.7
     assert two.majority == 0.8  # 9 of "a" and 11 of "b"
     assert one.confusion == {"a": {"(nothing)": 7}, "b": {"(nothing)": 3}}
+
+
+def test_names_of_labels_are_different():
+    names = name_labels(["1 #3", 1, "1"])
+    assert len(set(names)) == 3

@@ -158,3 +158,16 @@ def test_sliding_window_equals_the_obvious_computation():
 
 def test_fields_are_those_of_the_record():
     assert tuple(Record.__slots__) == FIELDS
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_names_may_hold_line_breaks(tmp_path, suffix):
+    names = ["a\rb", 'c,\n"d"', "e\r\nf"]
+    path = tmp_path / f"records{suffix}"
+    write_records(path, [make_record(learner=name) for name in names])
+    assert [record.learner for record in read_records(path)] == names
+
+
+def test_a_summary_of_a_learner_that_diverges():
+    records = [make_record(step, mae=10.0 ** (150 * step)) for step in (1, 2)]
+    assert summarise(records)["dmt, the 1st"]["mae"].std == math.inf

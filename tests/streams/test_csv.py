@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftree.streams import BadRowError, BadRowsWarning, open_stream
+from driftree.streams import BadRowError, BadRowsWarning, InputWarning, open_stream
 from table_data import (
     assert_same_rows,
     collect,
@@ -369,3 +369,27 @@ def test_targets_of_every_source_are_numbers():
         list(open_stream((X, ["a", "b", "c"]), task="regression"))
     with pytest.raises(ValueError, match="task must be"):
         open_stream((X, y), task="ranking")
+
+
+@pytest.mark.parametrize("depth", [10, 100_000])
+def test_nested_json_is_malformed(depth):
+    nested = f'{{"a": {"[" * depth}{"]" * depth}, "target": "x"}}'
+    text = f'{{"a": 1, "target": "x"}}\n{nested}\n{{"a": 2, "target": "y"}}\n'
+    stream = open_stream(io.StringIO(text), on_bad_row="skip")
+    with pytest.warns(BadRowsWarning, match="line 2"):
+        [(X, _)] = stream
+    assert X["a"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("cell", ["1e300", "-9.3e18", "253402300800"])
+def test_seconds_beyond_all_dates_are_malformed(cell):
+    text = f"when,target\n1709213400,x\n{cell},x\n1709280000,y\n"
+    stream = open_stream(io.StringIO(text), time=["when"])
+    with pytest.raises(BadRowError, match="line 3, column 'when'"), pytest.warns(InputWarning):
+        list(stream)
+
+
+def test_a_column_may_not_have_the_name_of_a_part_of_a_time():
+    text = "when,when: days,target\n2024-01-01,7,x\n2024-01-02,8,y\n"
+    with pytest.raises(ValueError, match="'when: days', which is also a part of the time 'when'"):
+        list(open_stream(io.StringIO(text)))

@@ -386,6 +386,14 @@ def test_a_page_that_is_no_description(site):
         load_data_set(tiny(site))
 
 
+@pytest.mark.parametrize("change", [{"url": "ftp://nowhere/tiny.arff"}, {"md5_checksum": None}])
+def test_a_description_that_cannot_be_used(site, change):
+    description = {"url": f"{site.address}/tiny.arff", "md5_checksum": 32 * "0", **change}
+    site.files["/json/7"] = json.dumps({"data_set_description": description}).encode()
+    with pytest.raises(DataSetUnavailable, match=r"not ftp://nowhere|not md5:None"):
+        load_data_set(tiny(site))
+
+
 def test_synthetic_streams_are_drawn_once(places):
     draws = []
 
@@ -402,7 +410,11 @@ def test_synthetic_streams_are_drawn_once(places):
         assert (data.X.tolist(), data.y.tolist()) == ([[0, 0.2], [0.4, 0.6]], [1, 0])
     assert load_data_set(record, preprocess="none").X["b"].tolist() == [0.2, 0.6, 1]
     assert len(draws) == 1
-    assert list_data_sets([record])[0].path == places / "cache" / "little.npz"
+    path = places / "cache" / "little.npz"
+    assert list_data_sets([record])[0].path == path
+    path.write_bytes(path.read_bytes()[:99])  # damaged
+    assert load_data_set(record).y.tolist() == [1, 0, 1]
+    assert len(draws) == 2
 
 
 @pytest.mark.parametrize("change", [{"preprocess": "scale"}, {"max_rows": 0}])

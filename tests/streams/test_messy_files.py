@@ -312,7 +312,7 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     path = tmp_path / "cut.parquet"
     table().to_parquet(path)
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"cut\.parquet is damaged, or not complete \("):
+    with pytest.raises(OSError, match=r"cut\.parquet is truncated or damaged Parquet \("):
         open_stream(path)
 
 
@@ -667,3 +667,13 @@ def test_nothing_is_said_of_columns_that_no_row_has(tmp_path):
     path.write_text(csv_of())
     result = run("run", path, "--out", tmp_path / "out", "--drop", "owner,income")
     assert f"no column of {path} is left to learn from" in " ".join(result.output.split())
+
+
+def test_a_zip_with_an_unknown_compression_is_refused(tmp_path):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("table.csv", csv_of())
+    content = bytearray(packed.getvalue())
+    content[8] = content[content.rfind(b"PK\x01\x02") + 10] = 99
+    with pytest.raises(ValueError, match="zip archive that cannot be unpacked"):
+        read(bytes(content), tmp_path)

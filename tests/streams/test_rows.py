@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from driftree.streams.rows import Rows
+from driftree.streams.rows import Rows, join
 
 CELLS = [[1.0, "a"], [np.nan, None], [2.0, "c"]]
 DICTS = [{"x0": 1.0, "x1": "a"}, {}, {"x0": 2.0, "x1": "c"}]
@@ -31,3 +31,16 @@ def test_what_is_missing_is_absent(X, dicts):
     assert rows.dicts == dicts
     assert rows[1:].dicts == dicts[1:]
     assert rows[1:].names == rows.names
+
+
+def test_masked_cells_and_labels_are_missing():
+    X = np.ma.masked_array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
+    rows = Rows(X, np.ma.masked_array(["a", "b"], mask=[False, True]))
+    assert rows.dicts == [{"x0": 1}, {"x0": 3, "x1": 4}]
+    assert rows.labels == ["a", None]
+
+
+def test_numbers_stay_numbers_beside_text():
+    numbers, text = np.array([1.0, 2.0]), np.array(["x", "y"])
+    X, _ = join([({"a": numbers}, numbers), ({"a": text}, numbers)])
+    assert X["a"].tolist() == [1.0, 2.0, "x", "y"]

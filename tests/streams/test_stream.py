@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import sys
 import warnings
 
@@ -294,3 +295,47 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match="reading Parquet needs pyarrow: pip install pyarrow"):
         open_stream(path)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [(1, "1", 2.5), [1, "1", 2.5], np.array([2**63 + 5, 1, 2**64 - 1], dtype=np.uint64)],
+)
+def test_labels_are_not_changed(labels):
+    [(_, y)] = open_stream((np.eye(3), labels))
+    assert y.tolist() == list(labels)
+
+
+def test_masked_cells_are_missing():
+    cells = np.ma.masked_array([[1.0, 2.0, 0.0], [3.0, 4.0, 1.0]], mask=[[1, 0, 0], [0, 0, 1]])
+    for source in (cells, (cells[:, :2], cells[:, 2])):
+        [(X, y)] = open_stream(source)
+        np.testing.assert_array_equal(X, [[np.nan, 2], [3, 4]])
+        np.testing.assert_array_equal(y, [0, np.nan])
+
+
+def test_names_of_columns_may_be_tuples():
+    names = [("a", "low"), ("a", "high"), ("b", "sold")]
+    [(X, y)] = open_stream(pd.DataFrame(np.eye(3), columns=pd.MultiIndex.from_tuples(names)))
+    assert list(X.columns) == names[:2]
+    assert y.tolist() == [0, 0, 1]
+
+
+def test_any_path_will_do(tmp_path):
+    write_csv(tmp_path / "data")
+    with os.scandir(tmp_path) as entries:
+        assert_same_rows(list(open_stream(next(entries))))
+
+
+@pytest.mark.parametrize("write", [pd.DataFrame.to_parquet, pd.DataFrame.to_feather])
+@pytest.mark.parametrize("damage", ["truncated", "changed"])
+def test_damaged_tables_are_named(tmp_path, write, damage):
+    path = tmp_path / "table"
+    rng = np.random.default_rng(1)
+    write(pd.DataFrame({"a": rng.normal(size=5000), "target": 1}), path)
+    content = path.read_bytes()
+    half = len(content) // 2
+    rest = b"" if damage == "truncated" else bytes(half)
+    path.write_bytes(content[:half] + rest)
+    with pytest.raises(OSError, match=r"table is truncated or damaged (Parquet|Feather)"):
+        list(open_stream(path))

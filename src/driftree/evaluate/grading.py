@@ -155,16 +155,28 @@ class LabelGrader(Grader):
         return np.column_stack(list(columns.values())) if columns else None
 
     def asker(self, model: Any) -> Any:
-        """Return `predict_proba_one`; for a model with a threshold, also the threshold."""
-        if getattr(unwrapped(model), "threshold", None) is None:
+        """Return `predict_proba_one`; for a model with a threshold, also the threshold.
+
+        It is `predict_one` if the model has no probabilities.
+        """
+        inner = unwrapped(model)
+        own = getattr(inner, "predict_proba_one", None)
+        is_default = getattr(own, "__func__", None) is base.Classifier.predict_proba_one
+        if own is None or is_default:  # the default raises
+            return model.predict_one
+        if getattr(inner, "threshold", None) is None:
             return model.predict_proba_one
         return lambda x: _Decided(model.predict_proba_one(x), _cut_of(model))
 
     def read(self, model: Any, answer: Any, rows: Rows) -> Answer:
-        """Return the predicted labels; without predictions, all known ones are equally probable."""
+        """Return the predicted labels; without predictions, all known ones are equally probable.
+
+        Probabilities of NaN, of a learner that has diverged, are no prediction.
+        """
+        by_chance = 1 / len(self.codes)
         if answer is None:
-            by_chance = np.full(len(rows), 1 / len(self.codes))
-            return Answer(np.full(len(rows), -1), by_chance, by_chance)
+            shares = np.full(len(rows), by_chance)
+            return Answer(np.full(len(rows), -1), shares, shares)
         if np.ndim(answer) == 1:
             return Answer(_look_up(self.codes, np.asarray(answer).tolist()))
         classes = model.classes_.tolist()
@@ -172,11 +184,25 @@ class LabelGrader(Grader):
         predicted = _look_up(self.codes, classes)[codes]
         places = _look_up({label: i for i, label in enumerate(classes)}, rows.labels)
         probability = np.where(places >= 0, answer[np.arange(len(rows)), places], 0.0)
-        return Answer(predicted, probability, answer[np.arange(len(rows)), codes])
+        confidence = answer[np.arange(len(rows)), codes]
+        is_known = ~np.isnan(answer).any(axis=1)
+        return Answer(
+            np.where(is_known, predicted, -1),
+            np.where(is_known, probability, by_chance),
+            np.where(is_known, confidence, by_chance),
+        )
 
     def read_each(self, answers: list[Any], rows: Rows) -> Answer:
-        """Return the predicted labels from probabilities, which need not sum to 1."""
-        predicted = [_predicted(proba) if proba else _NOTHING for proba in answers]
+        """Return the predicted labels, from probabilities if there are any.
+
+        These need not sum to 1.
+        """
+        if not isinstance(answers[0], Mapping):
+            return Answer(_look_up(self.codes, answers))
+        predicted = [
+            _NOTHING if not proba or np.isnan(sum(proba.values())) else _predicted(proba)
+            for proba in answers
+        ]
         probability, confidence = np.full((2, len(rows)), 1 / len(self.codes))
         for i, (proba, label) in enumerate(zip(answers, rows.labels, strict=True)):
             total = sum(proba.values())

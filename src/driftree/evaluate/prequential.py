@@ -157,10 +157,10 @@ def _opened(stream: Any, evaluation: Evaluation) -> Iterable[tuple[Any, Any]]:
         if stream.task is None and numbers is not None:
             return open_stream(stream, batch=stream.batch_rows, task=numbers)
         return stream
-    is_file = isinstance(stream, (str, PathLike))
+    is_file = isinstance(stream, (str, PathLike)) or hasattr(stream, "readline")
     is_table = isinstance(stream, (tuple, np.ndarray)) or nw.dependencies.is_into_dataframe(stream)
     if is_file or is_table:
-        is_counted = not (is_file and stream == STANDARD_INPUT)
+        is_counted = not hasattr(stream, "readline") and not (is_file and stream == STANDARD_INPUT)
     else:
         items = iter(stream)
         first = next(items, None)
@@ -299,7 +299,7 @@ class Evaluation:
             self._take_parts(batch, tests, is_tested=is_tested)
         records = [self._record(name, test) for name, test in tests.items()] if is_tested else []
         self.step += 1
-        if self._told is not None:
+        if self._told is not None and hasattr(self._told, "n_rows_seen_"):  # it has learnt rows
             self._listener.look(self._told)
         return records
 

@@ -337,7 +337,9 @@ def name_labels(labels: Iterable[Hashable]) -> list[str]:
     names = [OTHERS, NOTHING]
     for place, label in enumerate(islice(labels, MOST_LABELS), 1):
         text = one_line(str(label))
-        names.append(f"{text} #{place}" if text in names else text)
+        while text in names:
+            text += f" #{place}"
+        names.append(text)
     return names[2:]
 
 

@@ -239,7 +239,7 @@ def read_records(path: str | Path) -> list[Record]:
     such, and `n_splits` is None, since it cannot be derived for ensembles.
     """
     path = Path(path)
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8", newline="\n") as file:  # a name may hold "\r"
         lines = [line for line in file if line.endswith("\n")]
     is_json = path.suffix == ".jsonl"
     rows: Iterable[dict[str, Any]] = map(json.loads, lines) if is_json else csv.DictReader(lines)
@@ -395,7 +395,8 @@ def _mean_and_std(values: NDArray[np.float64]) -> Figure:
         return Figure(math.nan, math.nan)
     if not np.isfinite(known).all():  # a learner has diverged
         return Figure(float(known.mean()), math.nan)
-    return Figure(float(known.mean()), float(known.std()))
+    with np.errstate(over="ignore"):  # of a learner that diverges
+        return Figure(float(known.mean()), float(known.std()))
 
 
 def slide(

@@ -158,22 +158,25 @@ def score_numbers(
     Examples
     --------
     >>> score_numbers(np.array([1.0, 2.0, 4.0, 5.0]), np.array([1.0, 3.0, 4.0, 4.0]))
-    NumberScores(mae=0.5, rmse=0.707..., r2=0.799...)
+    NumberScores(mae=0.5, rmse=0.707..., r2=0.8)
     """
     _check_rows(truth)
-    scale = float(np.abs(truth).max()) or 1.0  # squares of very large numbers overflow
-    with np.errstate(over="ignore", invalid="ignore"):
-        errors = np.abs((predicted - truth) / scale)
+    with np.errstate(over="ignore", invalid="ignore"):  # it may have diverged
+        errors = np.abs(predicted - truth)
         errors[np.isnan(errors)] = np.inf
-        rmse = float(np.sqrt(np.square(errors).mean()))
-    spread = float(
-        np.sqrt(np.square((truth - (truth.mean() if mean is None else mean)) / scale).mean())
-    )
-    return NumberScores(
-        mae=float(errors.mean()) * scale,
-        rmse=rmse * scale,
-        r2=1 - (rmse / spread) ** 2 if spread > 0 else float("nan"),
-    )
+        mae = float(errors.mean())
+    rmse = _root_mean_square(errors)
+    spread = _root_mean_square(truth - (truth.mean() if mean is None else mean))
+    ratio = rmse / spread if spread > 0 else float("nan")
+    return NumberScores(mae=mae, rmse=rmse, r2=1 - ratio * ratio)
+
+
+def _root_mean_square(numbers: NDArray[np.float64]) -> float:
+    """Return it without the overflow or underflow of squares."""
+    largest = float(np.abs(numbers).max())
+    if largest in (0.0, np.inf):
+        return largest
+    return largest * float(np.sqrt(np.square(numbers / largest).mean()))
 
 
 def _check_rows(truth: NDArray[np.generic]) -> None:

@@ -283,6 +283,7 @@ MONTH_AS_WORD = re.compile(  # perhaps after a weekday
 )
 COMPACT = re.compile(r"(\d{4})()(\d{2})(\d{2})()")  # 20241231
 SECONDS = {"seconds": 1, "milliseconds": 1000}  # since 1970, of which a second has so many
+MOST_SECONDS = 253_402_300_799  # to the end of the year 9999, as of the other formats
 CLOCK_PARTS = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:\s?([AaPp])[Mm])?")
 PIVOT = 69  # of years with two digits: from 1969 to 2068, as in Python
 EPOCH = dt.date(1970, 1, 1)
@@ -323,7 +324,9 @@ class TimeFormat(NamedTuple):
             return np.datetime64("NaT", "s")
         text = cell.strip()
         if self.order in SECONDS and is_number(text) and math.isfinite(float(text)):
-            return np.datetime64(int(float(text) // SECONDS[self.order]), "s")
+            seconds = float(text) // SECONDS[self.order]
+            if abs(seconds) <= MOST_SECONDS:
+                return np.datetime64(int(seconds), "s")
         found = _match(self.order, text)
         if found is not None:
             try:

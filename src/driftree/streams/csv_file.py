@@ -13,6 +13,7 @@ import math
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -225,6 +226,12 @@ class CsvFile(Source):
         self.feature_names = [
             name for column in features if column.is_used for name in column.features(())
         ]
+        for name, n_columns in Counter(self.feature_names).items():
+            if n_columns > 1:
+                raise ValueError(
+                    f"{self.name} has a column {name!r}, which is also a part of the time "
+                    f"{name.rpartition(': ')[0]!r}: rename or drop one of them"
+                )
         if not known:
             self.findings = self._find(columns, cells)
         return columns

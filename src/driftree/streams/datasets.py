@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import warnings
+import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +33,7 @@ from driftree.streams.catalogue import (
     OpenMLFile,
     find_data_set,
 )
+from driftree.streams.concepts import Features, Labels
 from driftree.streams.data_files import (
     TARGET,
     DataColumn,
@@ -291,7 +293,10 @@ def _download(
     else:
         url, checksum, suffix = origin.url, origin.checksum, ".csv"
     raw = path.parent / "downloads" / f"{record.name}{suffix}"
-    download(url, raw, checksum=checksum, progress=progress)
+    try:
+        download(url, raw, checksum=checksum, progress=progress)
+    except ValueError as error:  # such as an address of another kind
+        raise DownloadError(str(error)) from error
     try:
         convert(raw, record, path, target=target)
     except (ValueError, csv.Error) as error:
@@ -354,14 +359,23 @@ def _generated_file(origin: Generated) -> Path:
     return cache_folder() / f"{origin.draw.__name__}.npz"
 
 
+def _kept_stream(path: Path) -> tuple[Features, Labels] | None:
+    """Return a cached stream, or None if there is none, or if its file is damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return arrays["X"], arrays["y"]
+    except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
+
+
 def _load_generated(
     record: DataSet, origin: Generated, preprocess: str, max_rows: int | None
 ) -> LoadedData:
     """Return a synthetic stream, generated the first time and cached."""
     path = _generated_file(origin)
-    if os.path.isfile(path):
-        with np.load(path, allow_pickle=False) as arrays:
-            X, y = arrays["X"], arrays["y"]
+    kept = _kept_stream(path)
+    if kept is not None:
+        X, y = kept
     else:
         X, y = origin.draw()
         try:

@@ -143,7 +143,10 @@ def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
         )
     if archive.getinfo(names[0]).flag_bits & 1:
         raise ValueError(f"{name} is a zip archive with a password: unpack it")
-    return stack.enter_context(archive.open(names[0]))
+    try:
+        return stack.enter_context(archive.open(names[0]))
+    except NotImplementedError as error:
+        raise ValueError(f"{name} is a zip archive that cannot be unpacked ({error})") from None
 
 
 # ---------------------------------------------------------------------- lines of bounded length
@@ -300,6 +303,8 @@ class JsonReader:
             return []
         try:
             held = json.loads(line)
+        except RecursionError:
+            raise JsonError("is nested too deeply") from None
         except ValueError as error:
             raise JsonError(f"is not JSON: {error}") from None
         if not isinstance(held, dict):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftree.learn.tables import DictRows, array_names, to_frame
-from driftree.learn.validation import as_objects, is_missing
+from driftree.learn.validation import as_objects, is_missing, unmasked
 from driftree.learn.words import list_names, shown
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Rows:
     """
 
     def __init__(self, X: Any, y: Any, text: Collection[Hashable] = ()) -> None:
-        self.X = X
+        self.X = unmasked(X)
         self.text = text
-        self.y: NDArray[Any] = np.asarray(y)
+        self.y: NDArray[Any] = _as_array(y)
         n_rows = count_rows(X)
         if self.y.shape != (n_rows,):
             raise ValueError(
@@ -119,6 +119,14 @@ class Rows:
         if isinstance(self.X, Mapping):
             return self.X[name]
         return nw.from_native(self.X, eager_only=True).get_column(name)  # [1] would be a row
+
+
+def _as_array(y: Any) -> NDArray[Any]:
+    """Return labels as an array, in which a mixture such as [1, "1"] stays one."""
+    labels = np.asarray(unmasked(y))
+    if isinstance(y, (list, tuple)) and labels.dtype.kind == "U" and labels.ndim == 1:
+        return labels if all(isinstance(label, str) for label in y) else as_objects(list(y))
+    return labels
 
 
 def _to_list(column: Any) -> list[Any]:
@@ -267,6 +275,8 @@ def _join_columns(columns: list[NDArray[Any]]) -> NDArray[Any]:
             column.astype(np.float64) if empty else column
             for column, empty in zip(columns, is_empty, strict=True)
         ]
+    if len({column.dtype.kind == "U" for column in columns}) > 1:  # NumPy would make all text
+        columns = [column.astype(object) for column in columns]
     return np.concatenate(columns)
 
 
@@ -283,10 +293,11 @@ def to_label_array(y: Any) -> NDArray[Any]:
         is_number = series.dtype.is_numeric() or series.dtype == nw.Boolean
         labels = series.to_numpy() if is_number else as_objects(series.to_list())
     else:
-        labels = np.asarray(y)
+        labels = _as_array(y)
     if labels.ndim != 1:
         raise ValueError(f"y must have one dimension, one label per row, got shape {labels.shape}")
-    if labels.dtype.kind in "biu":
+    is_too_large = labels.dtype == np.uint64 and labels.max(initial=0) > np.iinfo(np.int64).max
+    if labels.dtype.kind in "biu" and not is_too_large:
         return labels.astype(np.int64, copy=False)
     if labels.dtype.kind == "f":
         return labels.astype(np.float64, copy=False)

@@ -6,6 +6,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,7 +17,7 @@ import numpy as np
 from driftree.learn.encoding import FIRST_ROWS as FIRST_DICTS
 from driftree.learn.sparse import look_sparse
 from driftree.learn.tables import Columns, DictRows, from_sequence, to_frame
-from driftree.learn.validation import as_objects, is_missing
+from driftree.learn.validation import as_objects, is_missing, unmasked
 from driftree.learn.words import list_names
 from driftree.streams.csv_columns import INDEX
 from driftree.streams.findings import (
@@ -243,6 +244,7 @@ class MemoryTable(Source):
         """Create it from a table with the labels in one of its columns."""
         name = _name_table(table)
         if isinstance(table, np.ndarray):
+            table = unmasked(table)
             places = range(-table.shape[1], table.shape[1]) if table.ndim == 2 else range(0)
             place: Any = -1 if target is None else target
             if place not in places:
@@ -254,7 +256,7 @@ class MemoryTable(Source):
             return cls(np.delete(table, place, axis=1), table[:, place], name, column, target)
         frame = to_frame(table)
         column = frame.columns[pick_target(frame.columns, target, name)]
-        X, y = frame.drop(column).to_native(), frame.get_column(column).to_native()
+        X, y = frame.drop([column]).to_native(), frame.get_column(column).to_native()
         return cls(X, y, name, column, target)
 
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
@@ -279,7 +281,7 @@ def _check_lengths(X: Any, y: NDArray[Any], name: str) -> None:
 
 
 def _to_rectangle(X: Any) -> NDArray[Any]:
-    array = np.asarray(X) if hasattr(X, "dtype") else from_sequence(X)
+    array = np.asarray(unmasked(X)) if hasattr(X, "dtype") else from_sequence(X)
     if array.ndim != 2:
         lengths = sorted({len(row) for row in array.flat if isinstance(row, (list, tuple))})
         if lengths:
@@ -320,7 +322,7 @@ class ArrowFile(Source):
         has_target: bool = True,
     ) -> None:
         self.path, self.name, self.form = path, str(path), form
-        with self._open() as file:
+        with self._opened() as file:
             schema = file.schema_arrow if form == "Parquet" else file.schema
             described = schema.pandas_metadata or {}
             groups = self._group_sizes(file)
@@ -342,14 +344,22 @@ class ArrowFile(Source):
             from pyarrow import ipc, parquet
         except ImportError:
             raise ImportError(f"reading {self.form} needs pyarrow: pip install pyarrow") from None
+        if self.form == "Parquet":
+            return parquet.ParquetFile(self.path)
+        return ipc.open_file(pyarrow.memory_map(str(self.path)))
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file; an error says which file is damaged, as pyarrow's does not."""
         try:
-            if self.form == "Parquet":
-                return parquet.ParquetFile(self.path)
-            return ipc.open_file(pyarrow.memory_map(str(self.path)))
-        except pyarrow.ArrowInvalid as error:
-            raise ValueError(
-                f"{self.name} is damaged, or not complete ({error}): get the file again"
-            ) from None
+            with self._open() as file:
+                yield file
+        except (ValueError, OSError) as error:
+            if getattr(error, "errno", None) is not None:
+                raise  # of the operating system, with its own message
+            raise OSError(
+                f"{self.name} is truncated or damaged {self.form} ({error}): get the file again"
+            ) from error
 
     def _group_sizes(self, file: Any) -> list[int]:
         """Return the number of rows of each row group."""
@@ -399,7 +409,7 @@ class ArrowFile(Source):
         """Yield tables; row groups before the first requested row are not read."""
         import pyarrow
 
-        with self._open() as file:
+        with self._opened() as file:
             sizes = self._group_sizes(file)
             first = 0
             while first < len(sizes) and skip_rows >= sizes[first]:

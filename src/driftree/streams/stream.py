@@ -6,6 +6,7 @@ import sys
 from collections.abc import Collection, Generator, Hashable, Iterable
 from contextlib import closing
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -391,7 +392,7 @@ def _find_file(source: Any) -> Any:
     """Return a path or a file object; None if the source is something else."""
     if isinstance(source, str) and source == "-":
         return getattr(sys.stdin, "buffer", sys.stdin)
-    if isinstance(source, (str, Path)):
+    if isinstance(source, (str, PathLike)):
         path = Path(source)
         if not path.is_file():
             what = "is a directory" if path.is_dir() else "names no file"
