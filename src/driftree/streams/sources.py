@@ -338,23 +338,22 @@ class ArrowFile(Source):
         hints.check(names, self.name, self.target)
         self._decide(names, target, hints)
 
-    def _open(self) -> Any:
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file; an error says which file is damaged, as pyarrow's does not."""
         try:
             import pyarrow
             from pyarrow import ipc, parquet
         except ImportError:
             raise ImportError(f"reading {self.form} needs pyarrow: pip install pyarrow") from None
-        if self.form == "Parquet":
-            return parquet.ParquetFile(self.path)
-        return ipc.open_file(pyarrow.memory_map(str(self.path)))
-
-    @contextmanager
-    def _opened(self) -> Iterator[Any]:
-        """Open the file; an error says which file is damaged, as pyarrow's does not."""
         try:
-            with self._open() as file:
+            if self.form == "Parquet":
+                file = parquet.ParquetFile(self.path)
+            else:
+                file = ipc.open_file(pyarrow.memory_map(str(self.path)))
+            with file:
                 yield file
-        except (ValueError, OSError) as error:
+        except (pyarrow.ArrowInvalid, OSError) as error:
             if getattr(error, "errno", None) is not None:
                 raise  # of the operating system, with its own message
             raise OSError(
