@@ -476,3 +476,11 @@ def test_quantiles_are_saved_as_they_were_given(quantiles, tmp_path):
     assert list(loaded.quantiles) == [0.1, 0.9]
     X = [[3.0]]
     np.testing.assert_array_equal(loaded.predict_quantiles(X), model.predict_quantiles(X))
+
+
+def test_whole_numbers_beyond_float64_are_refused():
+    model = DynamicModelTreeRegressor()
+    with pytest.raises(ValueError, match="beyond the range of float64"):
+        model.learn_one({"a": 1.0}, 10**400)
+    with pytest.raises(ValueError, match="beyond the range of float64"):
+        model.learn_many([{"a": 1.0}], [-(10**400)])

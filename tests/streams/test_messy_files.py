@@ -357,6 +357,7 @@ def test_keys_of_json_may_come_later(tmp_path):
         ('{"a": {"b": 1}, "y": "p"}', "line 3: 'a' holds {'b': 1}: give plain"),
         ('{"a": 1, ', "line 3: is not JSON: "),
         ("[1, 2]", r"line 3: is not a JSON object, but \[1, 2\]"),
+        ('{"a": 1, "a": 2, "y": "p"}', "line 3: has the key 'a' twice"),
     ],
 )
 def test_malformed_json_is_named(line, words, tmp_path):

@@ -283,6 +283,7 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     River's calls, features are matched by name, and a table may lack some of them.
     """
     is_plain = type(X) is np.ndarray and X.dtype == np.float64 and X.ndim == 2 and X.size > 0
+    X = X if is_plain else _whole_table(X)
     if not is_plain and _is_dicts(X):
         rows = DictRows(X)
         if not is_first and not hasattr(estimator, "n_features_in_"):
@@ -367,7 +368,14 @@ def read_frame(X: Any) -> Frame:
     """Return a data frame as a narwhals frame, a dict of columns or a list of rows as `Columns`."""
     if _is_dicts(X) or (isinstance(X, (list, tuple)) and not X):
         return DictRows(X)
-    return Columns(X) if _is_columns(X) else to_frame(X)
+    return Columns(X) if _is_columns(X) else to_frame(_whole_table(X))
+
+
+def _whole_table(X: Any) -> Any:
+    """Return a record batch of pyarrow as a table, which narwhals knows; others unchanged."""
+    pyarrow = nw.dependencies.get_pyarrow()
+    is_batch = pyarrow is not None and isinstance(X, pyarrow.RecordBatch)
+    return pyarrow.Table.from_batches([X]) if is_batch else X
 
 
 def plain_columns(X: Any) -> Columns | None:

@@ -467,9 +467,14 @@ def to_target(y: Any, *, strict: bool) -> NDArray[np.float64]:
                 f"y must hold numbers, but the target of row {row} is {shown(number)}: for labels "
                 "use DynamicModelTreeClassifier"
             )
-    return np.array(
-        [math.nan if is_missing(number) else number for number in array], dtype=np.float64
-    )
+    try:
+        return np.array(
+            [math.nan if is_missing(number) else number for number in array], dtype=np.float64
+        )
+    except OverflowError:
+        raise ValueError(
+            "y holds a whole number beyond the range of float64 (1.8e308): scale the targets"
+        ) from None
 
 
 def plain_column(y: Any, n_rows: int) -> NDArray[Any] | None:

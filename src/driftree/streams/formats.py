@@ -302,7 +302,7 @@ class JsonReader:
         if not line.strip():
             return []
         try:
-            held = json.loads(line)
+            held = json.loads(line, object_pairs_hook=_without_twins)
         except RecursionError:
             raise JsonError("is nested too deeply") from None
         except ValueError as error:
@@ -312,6 +312,16 @@ class JsonReader:
         cells = {name: _to_cell(name, value) for name, value in held.items()}
         self.header += [name for name in cells if name not in self.header]
         return [cells.get(name, "") for name in self.header]
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise if a key appears twice."""
+    held = dict(pairs)
+    if len(held) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for i, name in enumerate(names) if name in names[:i])
+        raise JsonError(f"has the key {twice!r} twice: rename or remove one of them")
+    return held
 
 
 def _to_cell(name: str, value: Any) -> str:
