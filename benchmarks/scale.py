@@ -37,7 +37,7 @@ from driftree.learn.constants import FOREST, MEASURED
 from driftree.learn.storage import models as files
 from driftree.scale import KeyedModels
 from driftree.scale.merging import ROUND_ROWS, SLICES
-from driftree.scale.ray import RayKeyedModels, _to_columns
+from driftree.scale.ray import RayKeyedModels, ShardByKey, _pick, _to_batch
 from driftree.scale.spread import Here, Spread
 from driftree.streams import hyperplane
 from driftree.streams.rows import cut
@@ -104,14 +104,15 @@ def measure(n_rows: int, n_keys: int) -> Costs:
 
     driver = RayKeyedModels.__new__(RayKeyedModels)  # only what finds the shards of rows
     driver.key, driver._actors = "key", [None] * 8
+    driver._shard_by_key = ShardByKey(8, "key")
     sent: list[int] = []
 
     def send(batch: Any) -> None:
-        columns = _to_columns(batch[0])
-        shards = driver._shards_of(batch[0], columns)
+        given = _to_batch(batch[0], "key")
+        shards = driver._shards_of(given)
         for i in range(8):
             rows = np.flatnonzero(shards == i)
-            part = {name: cells[rows] for name, cells in columns.items()}
+            part = _pick(given, rows)
             sent.append(len(pickle.dumps((rows, part, batch[1][rows]), protocol=5)))
 
     driving = cpu(lambda: [send(batch) for batch in rest], BATCH * len(rest))

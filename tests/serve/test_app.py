@@ -117,7 +117,7 @@ def test_rows_of_words_may_be_empty_and_have_very_many_names(tmp_path):
     summary, page = ask(app, "GET", "/model").json, ask(app, "GET", "/").body.decode()
     assert summary["n_features"] > 100 > len(summary["features"])
     assert f"from {summary['n_features']} features" in page
-    assert f"{summary['n_features'] - len(summary['features'])} features that few rows hold" in page
+    assert f"{summary['n_features'] - len(summary['features'])} features without a column" in page
     os.close(recovered.lock)  # as if it were killed
     again = start(tmp_path / "model.dmt")
     assert to_bytes(again.writer.model) == to_bytes(model)

@@ -93,6 +93,11 @@ class Encoder:
         return self.known.names.keys() - {*level_names(self.engine)}
 
     @property
+    def readable_names(self) -> set[Hashable]:
+        """Names that rows may use: of the features, and of the times whose parts they are."""
+        return {*self.names, *whole_names(self.names)}
+
+    @property
     def levels(self) -> list[dict[Hashable, int] | None]:
         """Per feature the codes of its levels, or None for a numeric one."""
         return self.known.levels
@@ -140,7 +145,7 @@ class Encoder:
         if not learning:
             self._check_known(names)
             if isinstance(X, DictRows):  # there may be very many others
-                known = {*self.names, *whole_names(self.names)}
+                known = self.readable_names
                 names = [name for name in names if name in known]
                 X = X.with_columns(names)
         if is_first:
@@ -180,7 +185,7 @@ class Encoder:
             return
         if self.engine.n_rows < FIRST_ROWS:  # they may turn out to be sparse
             return
-        known = {*self.names, *whole_names(self.names)}
+        known = self.readable_names
         if known.isdisjoint(names):
             self._has_warned = True
             given = [name for name in self.feature_names if name in self.given_names]

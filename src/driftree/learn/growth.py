@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.columns import News
 from driftree.learn.memory import MOST_BYTES, SchemaSize, check_budget, text_bytes
-from driftree.learn.times import whole_names
 from driftree.learn.validation import check_codes, is_missing
 from driftree.learn.vocabulary import Vocabulary
 
@@ -53,8 +52,7 @@ def check_dicts(tree: GrowingTree, table: DictRows, rows: Rows) -> None:
     A table has a cell for each row and name: with very many names that may be more than a machine
     has, though the rows themselves are small.
     """
-    names = tree.encoder.names
-    known = {*names, *whole_names(names)}
+    known = tree.encoder.readable_names
     new = [name for name in table.columns if name not in known]
     if new:
         dicts = table.rows if rows is None else [table.rows[i] for i in rows]

@@ -260,10 +260,10 @@ def _features(seen: ModelView) -> str:
         for name, levels in seen.levels.items()
     }
     chips = _chips([f"{_text(name)} <span>{kind}</span>" for name, kind in kinds.items()])
-    n_sparse = seen.summary["n_features"] - len(kinds)
-    if not n_sparse:
+    n_others = seen.summary["n_features"] - len(kinds)
+    if not n_others:
         return chips
-    others = f"{_count(n_sparse, 'feature')} that few rows hold"
+    others = f"{_count(n_others, 'feature')} without a column of their own"
     return f'{chips}<p class="quiet">And {others}.</p>' if kinds else f"<p>{others}.</p>"
 
 
