@@ -96,7 +96,7 @@ def learn(
     Known columns are read as the model knows them, new ones become features, unless --drop names
     them.
     """
-    from driftree.learn.words import list_names
+    from driftree.learn.validation import list_names
 
     console, _ = consoles()
     with one_line(), _advising("fix the row, or read with --on-bad-row skip"):
@@ -354,7 +354,7 @@ def _quietly(known: KnownRows, stream: Stream) -> Iterator[tuple[Any, Any]]:
 
 
 def _tell_lacking(known: KnownRows, stream: Stream) -> None:
-    from driftree.learn.words import list_names
+    from driftree.learn.validation import list_names
 
     lacking = known.lacking(stream)
     if lacking:

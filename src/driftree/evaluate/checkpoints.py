@@ -25,8 +25,7 @@ from driftree.learn.storage import (
 )
 from driftree.learn.storage.atomic import TEMPORARY, Closing
 from driftree.learn.storage.locks import take_lock
-from driftree.learn.validation import check_keys
-from driftree.learn.words import quoted
+from driftree.learn.validation import check_keys, quoted
 from driftree.stored import CLASSES
 
 if TYPE_CHECKING:

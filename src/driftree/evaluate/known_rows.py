@@ -10,8 +10,7 @@ import narwhals.stable.v2 as nw
 import numpy as np
 
 from driftree.learn.times import whole_names
-from driftree.learn.validation import as_objects
-from driftree.learn.words import list_names
+from driftree.learn.validation import as_objects, list_names
 from driftree.streams.cells import is_whole
 from driftree.streams.csv_columns import ColumnHints, decide_column
 from driftree.streams.rows import Rows

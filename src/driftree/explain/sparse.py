@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from scipy.sparse import csr_array
 
-from driftree.learn.words import distinct_texts
+from driftree.learn.validation import distinct_texts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

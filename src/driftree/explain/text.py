@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.sparse import say_forgotten
 from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
-from driftree.learn.validation import plain
-from driftree.learn.words import distinct_texts, nearest_name, printable
+from driftree.learn.validation import distinct_texts, nearest_name, plain, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence

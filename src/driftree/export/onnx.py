@@ -23,7 +23,7 @@ from driftree.export.recipe import (
     Number,
     recipe_of,
 )
-from driftree.learn.words import distinct_texts
+from driftree.learn.validation import distinct_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

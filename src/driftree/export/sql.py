@@ -13,7 +13,7 @@ from driftree.export.dialect import (
     used_values,
 )
 from driftree.export.recipe import OTHER_LEVEL, ForestRecipe, Leaf
-from driftree.learn.words import distinct_texts
+from driftree.learn.validation import distinct_texts
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence, Sized

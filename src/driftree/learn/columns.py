@@ -19,8 +19,15 @@ from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import Columns, SparseMatrix
 from driftree.learn.times import check_parts, holds_times, split_times
-from driftree.learn.validation import check_keys, has_scalars, is_missing, plain, row_of, unhashable
-from driftree.learn.words import shown
+from driftree.learn.validation import (
+    check_keys,
+    has_scalars,
+    is_missing,
+    plain,
+    row_of,
+    shown,
+    unhashable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Container, Hashable, Mapping, Sequence

@@ -17,8 +17,14 @@ from driftree.learn.columns import ColumnReader, level_names, start_matrix
 from driftree.learn.events import ALL_DIGITS, DIGITS, Condition
 from driftree.learn.tables import DictRows, SparseMatrix, array_names, numbers_of
 from driftree.learn.times import split_row, whole_names
-from driftree.learn.validation import InputWarning, plain, unhashable
-from driftree.learn.words import distinct_texts, list_names, shown
+from driftree.learn.validation import (
+    InputWarning,
+    distinct_texts,
+    list_names,
+    plain,
+    shown,
+    unhashable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence

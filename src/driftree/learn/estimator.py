@@ -23,8 +23,8 @@ from driftree.learn.state import LearntState, undisturbed
 from driftree.learn.tables import DictRows, NamedTable, check_rows, plain_columns, read_rows
 from driftree.learn.target import Labels
 from driftree.learn.times import split_row
+from driftree.learn.validation import printable
 from driftree.learn.weights import read_weights
-from driftree.learn.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence

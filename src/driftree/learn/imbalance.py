@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from driftree.learn.constants import IMBALANCE
-from driftree.learn.words import list_names, shown
+from driftree.learn.validation import list_names, shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

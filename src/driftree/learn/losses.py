@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from driftree.learn.words import shown
+from driftree.learn.validation import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,7 @@ from driftree.learn._kernels import SparseRows
 from driftree.learn.columns import Batch, News, infinite, to_numbers, to_numpy
 from driftree.learn.tables import Columns, DictRows, SparseMatrix, holds_numbers, is_sparse
 from driftree.learn.times import TIME_TYPES, split_row
-from driftree.learn.validation import is_missing, plain, row_of
-from driftree.learn.words import shown
+from driftree.learn.validation import is_missing, plain, row_of, shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -17,8 +17,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from driftree.learn.validation import as_objects, unmasked
-from driftree.learn.words import shown
+from driftree.learn.validation import as_objects, shown, unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

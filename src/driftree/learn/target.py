@@ -34,9 +34,9 @@ from driftree.learn.validation import (
     is_missing,
     plain,
     row_of,
+    shown,
     unhashable,
 )
-from driftree.learn.words import shown
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence

@@ -9,8 +9,7 @@ import numpy as np
 
 from driftree.learn.memory import text_bytes
 from driftree.learn.tables import array_names
-from driftree.learn.validation import as_objects
-from driftree.learn.words import distinct_texts, printable
+from driftree.learn.validation import as_objects, distinct_texts, printable
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from driftree.learn.validation import unmasked
-from driftree.learn.words import shown
+from driftree.learn.validation import shown, unmasked
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

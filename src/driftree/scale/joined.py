@@ -20,7 +20,7 @@ from driftree.explain.changes import count_changes
 from driftree.explain.tree_data import tell_event
 from driftree.learn.imbalance import decide_one
 from driftree.learn.times import split_texts, whole_names
-from driftree.learn.words import list_names, quoted
+from driftree.learn.validation import list_names, quoted
 from driftree.streams.formats import MAX_TEXT, check_value, parse_json
 
 if TYPE_CHECKING:

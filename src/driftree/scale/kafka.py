@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage.atomic import Closing
-from driftree.learn.words import list_names
+from driftree.learn.validation import list_names
 from driftree.scale.joined import Message
 
 if TYPE_CHECKING:

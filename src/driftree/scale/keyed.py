@@ -13,8 +13,8 @@ from driftree.explain.changes import count_changes
 from driftree.learn.storage import json_values, models
 from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
+from driftree.learn.validation import nearest_name, shown
 from driftree.learn.weights import one_per_row
-from driftree.learn.words import nearest_name, shown
 from driftree.scale.keys import (
     INTEGERS,
     KIND,

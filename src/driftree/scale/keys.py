@@ -21,8 +21,7 @@ from sklearn.utils.validation import column_or_1d
 from driftree.learn.storage import ModelFileError
 from driftree.learn.tables import Columns
 from driftree.learn.target import check_numbers, distinct_labels, to_labels
-from driftree.learn.validation import as_objects, is_missing, plain
-from driftree.learn.words import list_names, quoted, shown
+from driftree.learn.validation import as_objects, is_missing, list_names, plain, quoted, shown
 from driftree.stored import CLASSES
 from driftree.streams.rows import Rows, count_rows
 

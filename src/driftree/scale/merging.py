@@ -28,7 +28,7 @@ from driftree.forests import DynamicModelForest, DynamicModelForestRegressor
 from driftree.learn._kernels import KEPT_PREFERENCE, KEPT_WRONG, MOST_LEAD, MeasuredSums
 from driftree.learn.estimator import commit, judge
 from driftree.learn.storage import models as files
-from driftree.learn.words import shown
+from driftree.learn.validation import shown
 from driftree.scale.blends import (
     Blend,
     CopyBlend,

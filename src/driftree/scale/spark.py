@@ -14,7 +14,7 @@ import numpy as np
 from driftree.evaluate.checkpoints import Checkpointer
 from driftree.learn.storage import models
 from driftree.learn.storage.atomic import Closing
-from driftree.learn.words import list_names, shown
+from driftree.learn.validation import list_names, shown
 from driftree.scale.keys import check_made
 from driftree.stored import CLASSES
 

@@ -28,7 +28,7 @@ from driftree.forests import DynamicModelForest
 from driftree.learn.constants import FOREST
 from driftree.learn.estimator import SEEN
 from driftree.learn.tables import Seen
-from driftree.learn.words import shown
+from driftree.learn.validation import shown
 from driftree.streams.rows import cut, take
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from driftree.evaluate.learners import make_learner
 from driftree.learn.storage import ModelFileError, models, name_errors
 from driftree.learn.storage.locks import take_lock
-from driftree.learn.words import list_names
+from driftree.learn.validation import list_names
 from driftree.serve.journal import (
     INSTEAD,
     Found,

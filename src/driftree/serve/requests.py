@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from driftree.learn.times import split_texts, whole_names
-from driftree.learn.words import list_names, quoted
+from driftree.learn.validation import list_names, quoted
 from driftree.streams import formats
 from driftree.streams.formats import MAX_TEXT
 

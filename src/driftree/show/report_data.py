@@ -26,7 +26,7 @@ from driftree.explain.describe import (
 from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import label_texts, one_line, shorten_together, write_number
 from driftree.learn.events import Condition, RunnerUp, join_path
-from driftree.learn.words import printable
+from driftree.learn.validation import printable
 from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
     Inputs,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.learn.words import nearest_name
+from driftree.learn.validation import nearest_name
 from driftree.streams.concepts import AGRAWAL_FEATURES, Features, Labels
 from driftree.streams.synthetic import paper_agrawal, paper_hyperplane, paper_sea
 

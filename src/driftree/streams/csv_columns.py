@@ -12,7 +12,7 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.times import parts_of
-from driftree.learn.words import list_names
+from driftree.learn.validation import list_names
 from driftree.streams.cells import (
     CODE,
     TimeFormat,

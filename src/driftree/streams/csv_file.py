@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from driftree.learn.words import list_names
+from driftree.learn.validation import list_names
 from driftree.streams.cells import is_missing, is_number, is_text, read_written
 from driftree.streams.csv_columns import (
     NO_NAME,

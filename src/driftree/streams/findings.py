@@ -16,8 +16,7 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.times import TIME_TYPES, split_times
-from driftree.learn.validation import InputWarning, is_missing
-from driftree.learn.words import printable
+from driftree.learn.validation import InputWarning, is_missing, printable
 from driftree.streams.csv_columns import (
     ENOUGH_ROWS,
     INDEX,

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from driftree.learn.words import list_names, quoted, shown
+from driftree.learn.validation import list_names, quoted, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftree.learn.tables import DictRows, array_names, to_frame
-from driftree.learn.validation import as_objects, is_missing, unmasked
-from driftree.learn.words import list_names, shown
+from driftree.learn.validation import as_objects, is_missing, list_names, shown, unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Sequence

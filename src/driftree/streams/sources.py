@@ -17,8 +17,7 @@ import numpy as np
 from driftree.learn.encoding import FIRST_ROWS as FIRST_DICTS
 from driftree.learn.sparse import look_sparse
 from driftree.learn.tables import Columns, DictRows, from_sequence, to_frame
-from driftree.learn.validation import as_objects, is_missing, unmasked
-from driftree.learn.words import list_names
+from driftree.learn.validation import as_objects, is_missing, list_names, unmasked
 from driftree.streams.csv_columns import INDEX
 from driftree.streams.findings import (
     FIRST_ROWS,

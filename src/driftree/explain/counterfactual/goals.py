@@ -19,8 +19,7 @@ from driftree.explain.text import did_you_mean, one_line, write_number
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.events import ALL_DIGITS, format_number
 from driftree.learn.imbalance import decide
-from driftree.learn.validation import plain
-from driftree.learn.words import list_names
+from driftree.learn.validation import list_names, plain
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping

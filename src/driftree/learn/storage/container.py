@@ -28,7 +28,7 @@ from driftree.learn._kernels import StoredArrays, cut_quoted, unquote
 from driftree.learn.storage import ModelFileError, manifest, name_errors
 from driftree.learn.storage.atomic import replace_file
 from driftree.learn.storage.manifest import NO_DIGEST, Contents, Manifest
-from driftree.learn.words import quoted
+from driftree.learn.validation import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from driftree.learn.storage import ModelFileError
-from driftree.learn.validation import check_keys, plain
-from driftree.learn.words import quoted
+from driftree.learn.validation import check_keys, plain, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

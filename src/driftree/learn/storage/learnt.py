@@ -26,9 +26,8 @@ from driftree.learn.storage.bounds import (
     tree_prefix,
 )
 from driftree.learn.storage.container import FileArrays
-from driftree.learn.validation import check_codes, check_keys
+from driftree.learn.validation import check_codes, check_keys, quoted
 from driftree.learn.vocabulary import Vocabulary
-from driftree.learn.words import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from driftree.learn._kernels import unquote
 from driftree.learn.storage import ModelFileError
-from driftree.learn.words import quoted
+from driftree.learn.validation import quoted
 from driftree.version import __version__
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from driftree.learn.storage.learnt import (
     unpack_learnt,
 )
 from driftree.learn.storage.manifest import Contents
-from driftree.learn.words import quoted
+from driftree.learn.validation import quoted
 
 if TYPE_CHECKING:
     import os
