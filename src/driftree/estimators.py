@@ -10,9 +10,9 @@ import numpy as np
 
 from driftree.explain.explanation import zero_of
 from driftree.explain.readable import Readable
-from driftree.learn import growth
 from driftree.learn.columns import News, level_names
 from driftree.learn.constants import MEASURED
+from driftree.learn.encoding import register
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.imbalance import Imbalance
@@ -99,7 +99,7 @@ class DynamicModelTree(Readable, Configured):
         tree = cls._connected(Tree(parameters, constants=constants), categorical)
         if getattr(parameters, "follow_target", False):
             tree.engine.has_level = True
-            growth.commit(tree, News([(name, False, True) for name in level_names(tree.engine)]))
+            register(tree, News([(name, False, True) for name in level_names(tree.engine)]))
         return tree
 
     @classmethod

@@ -11,7 +11,8 @@ import pytest
 
 from bad_input import CASES, COLUMNS, LABELS, MANY, N_ROWS, NAMES, Sent, X
 from doors import DOORS, ERRORS, LEARN, PAGE, PREDICT, TABLE
-from driftree.learn import growth, memory
+from driftree.learn import memory
+from driftree.learn.encoding import restore_names
 from driftree.learn.memory import SchemaSize
 from driftree.learn.tables import DictRows
 from driftree.learn.validation import InputWarning
@@ -110,7 +111,7 @@ def without_names(model):
     encoder = model._tree.encoder
     levels = [codes and {k: k for k in codes.values()} for codes in encoder.levels]
     labels = {k: k for k in model._tree.target.labels.values()}
-    growth.restore(model._tree, {"names": encoder.names, "levels": levels, "labels": labels})
+    restore_names(model._tree, {"names": encoder.names, "levels": levels, "labels": labels})
     return state_hash(model)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import driftree
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
-from driftree.learn import growth
+from driftree.learn import estimator
 from driftree.learn.tree import Tree
 from states import MODELS, state_hash
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_committed_is_not_remembered(name, monkeypatch):
 
     model, (X, y, _) = MODELS[name](), batch(0)
     with monkeypatch.context() as patch:
-        patch.setattr(growth, "commit", fail)
+        patch.setattr(estimator, "register", fail)
         with pytest.raises(MemoryError):
             model.partial_fit(X, y)
     assert not hasattr(model, "n_features_in_")

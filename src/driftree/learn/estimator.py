@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from driftree.learn import growth
 from driftree.learn.columns import Batch, News
-from driftree.learn.encoding import FIRST_ROWS
+from driftree.learn.encoding import FIRST_ROWS, check_dicts, check_news, register
 from driftree.learn.parameters import count_threads
 from driftree.learn.sparse import look_sparse
 from driftree.learn.state import LearntState, undisturbed
@@ -257,7 +256,7 @@ class StreamEstimator(LearntState):
         )
         _expect(tree, answers)
         if isinstance(rows.table, DictRows) and tree.encoder.sparse is None:
-            growth.check_dicts(tree, rows.table, weights.rows)
+            check_dicts(tree, rows.table, weights.rows)
         batch = tree.encoder.read(
             rows.table, rows.names, learning=True, rows=weights.rows, is_first=is_first
         )
@@ -322,7 +321,7 @@ class StreamEstimator(LearntState):
         tree = self._own_tree(afresh=True, is_sparse=True)
         if before is not None:
             with tree.engine.writing():
-                growth.commit(tree, News(), before.target.label_list)
+                register(tree, News(), before.target.label_list)
         return tree
 
     def _own_tree(self, *, afresh: bool = False, is_sparse: bool = False) -> LearningTree:
@@ -485,7 +484,7 @@ def _expect(tree: LearningTree, answers: Answers) -> None:
     comes before that.
     """
     if tree.encoder.sparse is not None:
-        growth.check(tree, News(), answers.new)
+        check_news(tree, News(), answers.new)
         tree.encoder.sparse.expect(len(answers.new))
 
 
@@ -516,7 +515,7 @@ def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -
 
 def commit(tree: LearningTree, intake: Intake) -> None:
     """Register what is new in an intake; the caller holds the engine's lock."""
-    growth.commit(tree, intake.news, intake.answers.new)
+    register(tree, intake.news, intake.answers.new)
     tree.finish()
     if tree.target.imbalance is not None:
         tree.target.imbalance.keep_counts(intake.counts)

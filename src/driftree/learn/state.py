@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, Self, T
 
 from sklearn.exceptions import NotFittedError
 
-from driftree.learn import growth
 from driftree.learn._kernels import Lock, StoredArrays, pack_arrays
-from driftree.learn.encoding import Encoder, as_set
+from driftree.learn.encoding import Encoder, as_set, restore_names
 from driftree.learn.memory import bytes_of
 from driftree.learn.storage import models
 from driftree.learn.target import Labels
@@ -230,7 +229,7 @@ def learnt_of(tree: LearningTree) -> dict[str, Any]:
 def take_over(tree: LearningTree, learnt: dict[str, Any]) -> None:
     """Restore what another tree has learnt, if it is valid."""
     tree.restore(learnt)
-    growth.restore(tree, learnt)
+    restore_names(tree, learnt)
     restore_seen(tree, learnt.get("seen", {}))
 
 

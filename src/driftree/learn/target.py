@@ -93,7 +93,7 @@ class Target(Protocol):
         """Return the same for an array that needs no checks; otherwise None."""
 
     def knowledge(self) -> dict[str, Any]:
-        """Return the state for `growth.restore`."""
+        """Return the state for `restore_names`."""
 
     def predict(
         self, matrix: NDArray[np.float64], sparse: SparseRows | None = None
@@ -223,7 +223,7 @@ class Labels:
 
     # ------------------------------------------------------------------ keeping
     def knowledge(self) -> dict[str, Any]:
-        """Return a copy of the labels, for `growth.restore`, and of their statistics."""
+        """Return a copy of the labels, for `restore_names`, and of their statistics."""
         seen = {} if self.imbalance is None else {"seen": self.imbalance.seen()}
         return {"labels": dict(self.labels), **seen}
 
@@ -343,7 +343,7 @@ class Numbers:
         return None if self.engine.has_log_link and bool((numbers < 0).any()) else numbers
 
     def knowledge(self) -> dict[str, Any]:
-        """Return the state for `growth.restore`, without labels."""
+        """Return the state for `restore_names`, without labels."""
         return {"labels": {}}
 
     @property
