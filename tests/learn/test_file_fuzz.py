@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stored
 from driftree import ModelFileError
 from driftree.learn.storage import container, models
-from driftree.learn.storage.json_values import encode
+from driftree.learn.storage.manifest import encode
 
 NAMES = ("measured", "three labels", "paper", "FIMT-DD")
 every_model = pytest.mark.parametrize("name", NAMES)

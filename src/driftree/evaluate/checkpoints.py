@@ -19,7 +19,7 @@ from driftree.learn.storage import (
     ModelFileError,
     bounds,
     container,
-    json_values,
+    manifest,
     models,
     name_errors,
 )
@@ -324,8 +324,8 @@ def _look(contents: Any, entries: Mapping[str, container.Sized], read: Any) -> N
 def _read(path: Path, position: int) -> Checkpoint:
     found, arrays = container.read(path, KIND, _look)
     with name_errors(path):
-        contents = json_values.members(found, ("model", "position", "metrics"), "the checkpoint")
-        said = json_values.whole(contents["position"], "the position", high=MAX_POSITION)
+        contents = manifest.members(found, ("model", "position", "metrics"), "the checkpoint")
+        said = manifest.whole(contents["position"], "the position", high=MAX_POSITION)
         if said != position:
             raise ModelFileError(
                 f"it is a checkpoint of row {said:,}, which does not match its name"
@@ -351,8 +351,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
     if isinstance(value, dict):
         check_keys(value, "names of metrics")
         pairs = [
-            [json_values.encode(name), _encode(one, arrays, depth + 1)]
-            for name, one in value.items()
+            [manifest.encode(name), _encode(one, arrays, depth + 1)] for name, one in value.items()
         ]
         return {"dict": pairs}
     if isinstance(value, list):
@@ -368,7 +367,7 @@ def _encode(value: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
         name = f"metrics.array{len(arrays)}"
         arrays[name] = value
         return {"array": name}
-    return json_values.encode(value, "one of the metrics")
+    return manifest.encode(value, "one of the metrics")
 
 
 def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
@@ -384,11 +383,11 @@ def _decode(item: Any, arrays: dict[str, NDArray[Any]], depth: int = 0) -> Any:
             raise ModelFileError(f"the metrics have no array {quoted(item['array'])}")
         return array.copy()
     if type(item) is dict and item.keys() == {"dict"}:
-        pairs = json_values.items(item["dict"], "the metrics")
+        pairs = manifest.items(item["dict"], "the metrics")
         if not all(type(pair) is list and len(pair) == 2 for pair in pairs):
             raise ModelFileError("the metrics must be pairs of a name and a value")
-        names = [json_values.decode(name) for name, _ in pairs]
+        names = [manifest.decode(name) for name, _ in pairs]
         check_keys(names, "names of metrics", ModelFileError)
         inside = (_decode(one, arrays, depth + 1) for _, one in pairs)
         return dict(zip(names, inside, strict=True))
-    return json_values.decode(item)
+    return manifest.decode(item)

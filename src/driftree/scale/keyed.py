@@ -10,7 +10,7 @@ import numpy as np
 from river.utils import dataframe
 
 from driftree.explain.changes import count_changes
-from driftree.learn.storage import json_values, models
+from driftree.learn.storage import manifest, models
 from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
 from driftree.learn.validation import nearest_name, shown
@@ -404,7 +404,7 @@ class KeyedModels(Closing):
         own = {
             "format": KIND,
             "version": FORMAT_VERSION,
-            "key": json_values.encode(self.key, "the key's column"),
+            "key": manifest.encode(self.key, "the key's column"),
             "parent": self.parent is not None,
             "model": models.pack(model)[0],
         }

@@ -20,7 +20,7 @@ from driftree.learn.constants import MEASURED, STRAIGHT
 from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
 from driftree.learn.parameters import RANGES
-from driftree.learn.storage import ModelFileError, json_values
+from driftree.learn.storage import ModelFileError, manifest
 from driftree.learn.storage.container import FileArrays
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
         wrong = min(entries.keys() - lengths.keys())
         raise ModelFileError(f"{wrong!r} has a wrong shape: it must have one dimension")
     size = _Size(
-        len(json_values.items(learnt.get("names"), "the names")),
-        len(json_values.items(learnt.get("labels"), "the labels")),
+        len(manifest.items(learnt.get("names"), "the names")),
+        len(manifest.items(learnt.get("labels"), "the labels")),
         lengths.get("node.parent", 0),
         lengths.get("trial.feature", 0),
         _max_features(learnt),
@@ -121,7 +121,7 @@ def check(contents: Any, entries: Mapping[str, Sized], read: Read) -> None:
 
 def _check_forest(learnt: dict[str, Any], entries: Mapping[str, Sized], read: Read) -> None:
     """Check each tree's arrays, and those of the forest itself."""
-    for i, tree in enumerate(json_values.items(learnt[TREES], "the trees")):
+    for i, tree in enumerate(manifest.items(learnt[TREES], "the trees")):
         own = arrays_of(tree_prefix(i), entries)
         check({"learnt": tree}, own, _reader_of(tree_prefix(i), read))
     n_bytes = _count_bytes(arrays_of(FOREST_PREFIX, entries))

@@ -43,7 +43,7 @@ from driftree.learn.history import (
     Sample,
     Structure,
 )
-from driftree.learn.storage import ModelFileError, json_values
+from driftree.learn.storage import ModelFileError, manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -77,15 +77,15 @@ def _encode_condition(condition: Condition | None) -> Any:
     return {
         "feature": condition.feature,
         "operator": condition.operator,
-        "value": json_values.encode(condition.value, f"a level of feature {condition.feature!r}"),
+        "value": manifest.encode(condition.value, f"a level of feature {condition.feature!r}"),
         "missing_passes": condition.missing_passes,
         "digits": condition.digits,
     }
 
 
 def _decode_condition(item: Any, what: str) -> Condition:
-    item = json_values.members(item, (field.name for field in fields(Condition)), what)
-    operator, value = item["operator"], json_values.decode(item["value"])
+    item = manifest.members(item, (field.name for field in fields(Condition)), what)
+    operator, value = item["operator"], manifest.decode(item["value"])
     if operator not in OPERATORS:
         raise ModelFileError(f"{what} must have one of the operators {', '.join(OPERATORS)}")
     if operator in ("<=", ">") and type(value) is not float:
@@ -93,16 +93,16 @@ def _decode_condition(item: Any, what: str) -> Condition:
     if type(item["missing_passes"]) not in (bool, type(None)):
         raise ModelFileError(f"{what} must say whether missing values pass")
     return Condition(
-        json_values.text(item["feature"], what),
+        manifest.text(item["feature"], what),
         operator,
         value,
         item["missing_passes"],
-        json_values.whole(item["digits"], what, 0, ALL_DIGITS),
+        manifest.whole(item["digits"], what, 0, ALL_DIGITS),
     )
 
 
 def _decode_conditions(item: Any, what: str) -> tuple[Condition, ...]:
-    return tuple(_decode_condition(one, what) for one in json_values.items(item, what))
+    return tuple(_decode_condition(one, what) for one in manifest.items(item, what))
 
 
 SPOT_KEYS = ("node", "condition", "left", "right", "since_step", "since_row")
@@ -126,22 +126,22 @@ def _decode_structure(item: Any, limits: HistoryLimits) -> Structure:
     nodes: dict[int, Spot] = {}
     above: dict[int, Spot | None] = {0: None}
     what = "the tree that the log begins with"
-    for one in json_values.items(item, what):
-        json_values.members(one, SPOT_KEYS, what)
-        node = json_values.whole(one["node"], what, 0, limits.max_nodes - 1)
+    for one in manifest.items(item, what):
+        manifest.members(one, SPOT_KEYS, what)
+        node = manifest.whole(one["node"], what, 0, limits.max_nodes - 1)
         if node not in above:
             raise ModelFileError(f"{what} has a misplaced node {node}")
         parent = above.pop(node)
-        condition = json_values.maybe(_decode_condition, one["condition"], what)
+        condition = manifest.maybe(_decode_condition, one["condition"], what)
         spot = Spot(
             node,
             -1 if parent is None else parent.node,
             0 if parent is None else parent.depth + 1,
             condition,
-            json_values.whole(one["left"], what, -1, limits.max_nodes - 1),
-            json_values.whole(one["right"], what, -1, limits.max_nodes - 1),
-            json_values.whole(one["since_step"], what, 0, limits.n_steps),
-            json_values.whole(one["since_row"], what, 0, limits.n_rows),
+            manifest.whole(one["left"], what, -1, limits.max_nodes - 1),
+            manifest.whole(one["right"], what, -1, limits.max_nodes - 1),
+            manifest.whole(one["since_step"], what, 0, limits.n_steps),
+            manifest.whole(one["since_row"], what, 0, limits.n_rows),
         )
         nodes[node] = spot
         children = {spot.left, spot.right}
@@ -163,39 +163,39 @@ def _decode_structure(item: Any, limits: HistoryLimits) -> Structure:
 def _encode_runner_up(second: RunnerUp | None) -> Any:
     if second is None:
         return None
-    gain = json_values.encode(second.gain)
+    gain = manifest.encode(second.gain)
     return {"condition": _encode_condition(second.condition), "gain": gain}
 
 
 def _decode_runner_up(item: Any, what: str) -> RunnerUp:
-    item = json_values.members(item, ("condition", "gain"), what)
+    item = manifest.members(item, ("condition", "gain"), what)
     condition = _decode_condition(item["condition"], what)
-    return RunnerUp(condition, json_values.number(item["gain"], what))
+    return RunnerUp(condition, manifest.number(item["gain"], what))
 
 
 def _decode_floor(item: Any, what: str) -> tuple[float, float]:
-    both = json_values.items(item, what)
+    both = manifest.items(item, what)
     if len(both) != 2:
         raise ModelFileError(f"{what} must have two floors")
-    return json_values.number(both[0], what), json_values.number(both[1], what)
+    return manifest.number(both[0], what), manifest.number(both[1], what)
 
 
 def _encode_curves(curves: tuple[Curve, ...]) -> list[Any]:
     return [
-        {"feature": curve.feature, "knots": [json_values.encode(knot) for knot in curve.knots]}
+        {"feature": curve.feature, "knots": [manifest.encode(knot) for knot in curve.knots]}
         for curve in curves
     ]
 
 
 def _decode_curves(item: Any, what: str) -> tuple[Curve, ...]:
     curves = []
-    for one in json_values.items(item, what):
-        json_values.members(one, ("feature", "knots"), what)
-        items = json_values.items(one["knots"], what)
-        knots = tuple(json_values.number(knot, what) for knot in items)
+    for one in manifest.items(item, what):
+        manifest.members(one, ("feature", "knots"), what)
+        items = manifest.items(one["knots"], what)
+        knots = tuple(manifest.number(knot, what) for knot in items)
         if len(knots) < 2 or not all(low < high for low, high in pairwise(knots)):
             raise ModelFileError(f"{what} must have ascending knots")
-        curves.append(Curve(json_values.text(one["feature"], what), knots))
+        curves.append(Curve(manifest.text(one["feature"], what), knots))
     if not curves:
         raise ModelFileError(f"{what} must be those of some feature")
     return tuple(curves)
@@ -206,11 +206,11 @@ ENCODERS: dict[str, Callable[[Any], Any]] = {
     "runner_up": _encode_runner_up,
     "condition": _encode_condition,
     "old_condition": _encode_condition,
-    "floor": lambda floor: [json_values.encode(share) for share in floor],
+    "floor": lambda floor: [manifest.encode(share) for share in floor],
     "curves": _encode_curves,
 }
 DECODERS: dict[str, Callable[[Any, str], Any]] = {
-    **dict.fromkeys(("step", "n_rows", "node", "left", "right"), json_values.whole),
+    **dict.fromkeys(("step", "n_rows", "node", "left", "right"), manifest.whole),
     **dict.fromkeys(
         (
             "gain",
@@ -220,15 +220,15 @@ DECODERS: dict[str, Callable[[Any, str], Any]] = {
             "rows",
             "memory",
         ),
-        json_values.number,
+        manifest.number,
     ),
     "path": _decode_conditions,
-    "runner_up": lambda item, what: json_values.maybe(_decode_runner_up, item, what),
+    "runner_up": lambda item, what: manifest.maybe(_decode_runner_up, item, what),
     "condition": _decode_condition,
     "old_condition": _decode_condition,
     "floor": _decode_floor,
     "curves": _decode_curves,
-    "third_label": lambda item, _: json_values.decode(item),
+    "third_label": lambda item, _: manifest.decode(item),
 }
 
 
@@ -238,7 +238,7 @@ def _names_of(kind: type[Event]) -> list[str]:
 
 def _encode_event(event: Event) -> dict[str, Any]:
     encoded = {
-        name: ENCODERS.get(name, json_values.encode)(getattr(event, name))
+        name: ENCODERS.get(name, manifest.encode)(getattr(event, name))
         for name in _names_of(type(event))
     }
     return {"kind": event.kind, **encoded}
@@ -249,7 +249,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
     kind = KINDS.get(str(item.get("kind"))) if type(item) is dict else None
     if kind is None:
         raise ModelFileError(f"{what} must be of one of the kinds {', '.join(KINDS)}")
-    json_values.members(item, ("kind", *_names_of(kind)), what)
+    manifest.members(item, ("kind", *_names_of(kind)), what)
     event = kind(
         **{name: DECODERS[name](item[name], f"{what}, {name}") for name in _names_of(kind)}
     )
@@ -277,30 +277,30 @@ INPUT_KINDS = ("values", "missing", "level")
 def _encode_drift(drift: Drift) -> dict[str, Any]:
     path, inputs = ENCODERS["path"](drift.path), [_encode_input(one) for one in drift.inputs]
     names = {field.name for field in fields(Drift)} - {"path", "inputs"}
-    numbers = {name: json_values.encode(getattr(drift, name)) for name in sorted(names)}
+    numbers = {name: manifest.encode(getattr(drift, name)) for name in sorted(names)}
     return {**numbers, "path": path, "inputs": inputs}
 
 
 def _encode_input(change: InputChange) -> dict[str, Any]:
-    return {field.name: json_values.encode(getattr(change, field.name)) for field in fields(change)}
+    return {field.name: manifest.encode(getattr(change, field.name)) for field in fields(change)}
 
 
 def _decode_drifts(items: Any, limits: HistoryLimits) -> tuple[Drift, ...]:
     decoded = []
-    for i, item in enumerate(json_values.items(items, "the drifts")):
+    for i, item in enumerate(manifest.items(items, "the drifts")):
         what = f"drift {i}"
-        json_values.members(item, (field.name for field in fields(Drift)), what)
-        n_rows = json_values.whole(item["n_rows"], what, 0, limits.n_rows)
+        manifest.members(item, (field.name for field in fields(Drift)), what)
+        n_rows = manifest.whole(item["n_rows"], what, 0, limits.n_rows)
         numbers = ("excess", "loss_before", "loss_since", "share")
         decoded.append(
             Drift(
                 n_rows=n_rows,
-                since=json_values.whole(item["since"], what, 0, n_rows),
+                since=manifest.whole(item["since"], what, 0, n_rows),
                 path=_decode_conditions(item["path"], what),
                 inputs=tuple(
-                    _decode_input(one, what) for one in json_values.items(item["inputs"], what)
+                    _decode_input(one, what) for one in manifest.items(item["inputs"], what)
                 ),
-                **{name: json_values.number(item[name], what) for name in numbers},
+                **{name: manifest.number(item[name], what) for name in numbers},
             )
         )
     if len(decoded) > MAX_DRIFTS:
@@ -311,15 +311,15 @@ def _decode_drifts(items: Any, limits: HistoryLimits) -> tuple[Drift, ...]:
 
 
 def _decode_input(item: Any, what: str) -> InputChange:
-    json_values.members(item, (field.name for field in fields(InputChange)), what)
+    manifest.members(item, (field.name for field in fields(InputChange)), what)
     if item["kind"] not in INPUT_KINDS:
         raise ModelFileError(f"{what} must have inputs of the kinds {', '.join(INPUT_KINDS)}")
     return InputChange(
-        json_values.text(item["feature"], what),
+        manifest.text(item["feature"], what),
         item["kind"],
-        json_values.number(item["before"], what),
-        json_values.number(item["after"], what),
-        json_values.decode(item["level"]),
+        manifest.number(item["before"], what),
+        manifest.number(item["after"], what),
+        manifest.decode(item["level"]),
     )
 
 
@@ -511,17 +511,15 @@ def pack(history: History) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 def unpack(contents: Any, arrays: Arrays, limits: HistoryLimits) -> History:
     """Return the history that was packed."""
     keys = [*KEYS, DRIFTS] if type(contents) is dict and DRIFTS in contents else KEYS
-    contents = json_values.members(contents, keys, "the history")
-    distance = json_values.whole(contents["distance"], "the distance of samples", 1)
+    contents = manifest.members(contents, keys, "the history")
+    distance = manifest.whole(contents["distance"], "the distance of samples", 1)
     history = History(min(distance, MAX_DISTANCE))
-    history.next_row = json_values.whole(contents["next_row"], "the row of the next sample")
-    history.first_step = json_values.whole(
-        contents["first_step"], "the first step", 0, limits.n_steps
-    )
-    history.first_row = json_values.whole(contents["first_row"], "the first row", 0, limits.n_rows)
+    history.next_row = manifest.whole(contents["next_row"], "the row of the next sample")
+    history.first_step = manifest.whole(contents["first_step"], "the first step", 0, limits.n_steps)
+    history.first_row = manifest.whole(contents["first_row"], "the first row", 0, limits.n_rows)
     if DRIFTS in contents:
         history.drifts = _decode_drifts(contents[DRIFTS], limits)
-    items = json_values.items(contents["events"], "the events")
+    items = manifest.items(contents["events"], "the events")
     if not items and contents["first"] is None and not has_samples(arrays):
         return history  # a young tree: everything else is as in a new one
     if len(items) > MAX_EVENTS:

@@ -16,7 +16,7 @@ import numpy as np
 
 from driftree.learn._kernels import MAX_LEVELS, StoredArrays
 from driftree.learn.events import MemberReplaced
-from driftree.learn.storage import ModelFileError, bounds, histories, json_values
+from driftree.learn.storage import ModelFileError, bounds, histories, manifest
 from driftree.learn.storage.bounds import (
     FOREST_PREFIX,
     SEEN_PREFIX,
@@ -58,15 +58,15 @@ def pack_learnt(tree: Any, encoder: Any) -> tuple[dict[str, Any], Any, dict[str,
             name: encode_parameter(name, getattr(tree.parameters, name))
             for name in tree.parameters.__dataclass_fields__
         },
-        "categorical": [json_values.encode(item) for item in sorted(encoder.categorical, key=repr)],
-        "names": [json_values.encode(name, "a feature's name") for name in encoder.names],
+        "categorical": [manifest.encode(item) for item in sorted(encoder.categorical, key=repr)],
+        "names": [manifest.encode(name, "a feature's name") for name in encoder.names],
         "levels": [
             None
             if codes is None
-            else [json_values.encode(level, f"a level of feature {name!r}") for level in codes]
+            else [manifest.encode(level, f"a level of feature {name!r}") for level in codes]
             for name, codes in zip(encoder.names, encoder.levels, strict=True)
         ],
-        "labels": [json_values.encode(label, "a label") for label in tree.target.labels],
+        "labels": [manifest.encode(label, "a label") for label in tree.target.labels],
     }
     log, more = (None, {}) if history is None else histories.pack(history)
     more |= seen_arrays(tree.target)
@@ -77,24 +77,22 @@ def encode_parameter(name: str, value: Any) -> Any:
     """Return a parameter for JSON, which may be a dict or a list."""
     what = f"parameter {name!r}"
     if isinstance(value, (list, np.ndarray)):
-        return [json_values.encode(one, what) for one in value]
+        return [manifest.encode(one, what) for one in value]
     if not isinstance(value, Mapping):
-        return json_values.encode(value, what)
-    pairs = [[json_values.encode(one, what) for one in pair] for pair in value.items()]
+        return manifest.encode(value, what)
+    pairs = [[manifest.encode(one, what) for one in pair] for pair in value.items()]
     return {"dict": pairs}
 
 
 def _decode_parameter(item: Any) -> Any:
     if type(item) is list:
-        return [json_values.decode(one) for one in item]
+        return [manifest.decode(one) for one in item]
     if type(item) is not dict or item.keys() != {"dict"}:
-        return json_values.decode(item)
-    pairs = [
-        json_values.items(pair, "a pair") for pair in json_values.items(item["dict"], "a dict")
-    ]
+        return manifest.decode(item)
+    pairs = [manifest.items(pair, "a pair") for pair in manifest.items(item["dict"], "a dict")]
     if any(len(pair) != 2 for pair in pairs):
         raise ModelFileError("a dict among the parameters must have pairs")
-    found = {json_values.decode(key): json_values.decode(value) for key, value in pairs}
+    found = {manifest.decode(key): manifest.decode(value) for key, value in pairs}
     check_keys(found, "keys of a parameter", ModelFileError)
     return found
 
@@ -122,7 +120,7 @@ def _pack_sparse_names(row_face: Any) -> dict[str, NDArray[np.uint8]]:
 
 
 def _encode_name(name: Hashable) -> Any:
-    return json_values.encode(name, "a sparse feature's name")
+    return manifest.encode(name, "a sparse feature's name")
 
 
 def _unpack_sparse_names(arrays: Arrays) -> dict[str, list[Any]]:
@@ -136,12 +134,12 @@ def _unpack_sparse_names(arrays: Arrays) -> dict[str, list[Any]]:
         raise ModelFileError(f"{SPARSE_NAMES!r} is not JSON") from None
     names: list[Any] = []
     ranks: dict[int, int] = {}
-    for place, one in enumerate(json_values.items(encoded, SPARSE_NAMES)):
+    for place, one in enumerate(manifest.items(encoded, SPARSE_NAMES)):
         if isinstance(one, list) and [*map(type, one)] in ([], [int]):
             ranks[place] = one[0] if one else -place  # older files have no rank
             names.append(None)
         else:
-            names.append(json_values.decode(one))
+            names.append(manifest.decode(one))
     check_keys([name for name in names if name is not None], "names of sparse features")
     return {"sparse_names": names, "free_places": sorted(ranks, key=ranks.__getitem__)}
 
@@ -165,7 +163,7 @@ def read_told(item: Mapping[str, Any], kind: Any) -> dict[str, Any]:
 
 def read_categorical(item: Any) -> list[Any]:
     """Return the features named in `categorical`."""
-    categorical = [json_values.decode(one) for one in json_values.items(item, "categorical")]
+    categorical = [manifest.decode(one) for one in manifest.items(item, "categorical")]
     check_keys(categorical, "features in 'categorical'")
     return categorical
 
@@ -192,9 +190,7 @@ def decode_parameters(item: Any, kind: Any) -> dict[str, Any]:
         name: _decode_parameter(value) for name, value in item.items() if name != "categorical"
     }
     chosen = (
-        [json_values.decode(one) for one in categorical]
-        if is_list
-        else json_values.decode(categorical)
+        [manifest.decode(one) for one in categorical] if is_list else manifest.decode(categorical)
     )
     if chosen is not None and not isinstance(chosen, (list, tuple)):
         raise ModelFileError("the parameter 'categorical' must be a sequence")
@@ -267,12 +263,12 @@ def need_no_arrays(names: Collection[str]) -> None:
 def check_lists(item: dict[str, Any], arrays: Arrays) -> None:
     """Check the number of names, levels and labels, before they are used as keys."""
     names, levels, labels = (
-        json_values.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
+        manifest.items(item[name], f"the {name}") for name in ("names", "levels", "labels")
     )
     n_names = len(names) if len(names) == len(levels) else -1  # always an error
     _check_counts(n_names, len(labels), arrays)
     for name, one in zip(names, levels, strict=True):
-        if one is not None and len(json_values.items(one, "the levels")) > MAX_LEVELS:
+        if one is not None and len(manifest.items(one, "the levels")) > MAX_LEVELS:
             raise ModelFileError(f"the levels of feature {quoted(name)} are more than {MAX_LEVELS}")
 
 
@@ -294,9 +290,9 @@ def _read_codes(
 ) -> tuple[dict[Hashable, int], list[dict[Hashable, int] | None], dict[Hashable, int]]:
     """Return names, levels and labels."""
     return (
-        json_values.codes(item["names"], "names"),
-        [None if one is None else json_values.codes(one, "levels") for one in item["levels"]],
-        json_values.codes(item["labels"], "labels"),
+        manifest.codes(item["names"], "names"),
+        [None if one is None else manifest.codes(one, "levels") for one in item["levels"]],
+        manifest.codes(item["labels"], "labels"),
     )
 
 
@@ -332,7 +328,7 @@ def pack_forest(forest: Forest) -> tuple[dict[str, Any], Any, dict[str, NDArray[
         "categorical": packed[0][0]["categorical"],
         TREES: [told for told, _, _ in packed],
         "replaced": [
-            [json_values.encode(getattr(event, name)) for name in REPLACED]
+            [manifest.encode(getattr(event, name)) for name in REPLACED]
             for event in forest.core.replaced
         ],
     }
@@ -353,12 +349,12 @@ def unpack_forest(
     known : dict
         Cache of what was read from the same `item`.
     """
-    told = json_values.members(item, FOREST_KEYS, "what was learnt")
-    trees = json_values.items(told[TREES], "the trees")
+    told = manifest.members(item, FOREST_KEYS, "what was learnt")
+    trees = manifest.items(told[TREES], "the trees")
     own = [arrays_of(tree_prefix(i), arrays) for i in range(len(trees))]
     if "trees" not in known:
         known["parameters"], known["trees"] = _read_trees(told["parameters"], trees, own, kind)
-    logs = json_values.items(histories, "the histories")
+    logs = manifest.items(histories, "the histories")
     if len(logs) != len(trees):
         raise ModelFileError(f"there must be a history of each of {len(trees)} trees")
     members = [unpack_learnt(*one) for one in zip(known["trees"], logs, own, strict=True)]
@@ -371,7 +367,7 @@ def unpack_forest(
         "members": members,
         "arrays": {name: common[name] for name in common if not name.startswith(SEEN_PREFIX)},
         "seen": arrays_of(SEEN_PREFIX, common),
-        "replaced": [_replaced(one) for one in json_values.items(told["replaced"], "replaced")],
+        "replaced": [_replaced(one) for one in manifest.items(told["replaced"], "replaced")],
     }
 
 
@@ -384,7 +380,7 @@ def _read_trees(
         raise ModelFileError(f"there must be {parameters.n_trees} trees")
     found = []
     for i, (one, own) in enumerate(zip(trees, arrays, strict=True)):
-        member = json_values.members(one, LEARNT_KEYS, "what a tree has learnt")
+        member = manifest.members(one, LEARNT_KEYS, "what a tree has learnt")
         check_lists(member, own)
         told = read_told(member, kind._member)
         if not parameters.may_have(i, told["parameters"]):
@@ -394,8 +390,8 @@ def _read_trees(
 
 
 def _replaced(item: Any) -> MemberReplaced:
-    told = json_values.items(item, "a tree that was replaced")
-    values = [json_values.decode(one) for one in told]
+    told = manifest.items(item, "a tree that was replaced")
+    values = [manifest.decode(one) for one in told]
     is_sound = (
         len(values) == len(REPLACED)
         and all(type(value) is int for value in values[:2])

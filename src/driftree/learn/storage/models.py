@@ -16,7 +16,7 @@ import numpy as np
 from driftree.learn.encoding import as_set
 from driftree.learn.forest import Forest
 from driftree.learn.losses import Loss
-from driftree.learn.storage import ModelFileError, bounds, container, json_values, name_errors
+from driftree.learn.storage import ModelFileError, bounds, container, manifest, name_errors
 from driftree.learn.storage.learnt import (
     LEARNT_KEYS,
     NOT_STORED,
@@ -88,8 +88,8 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
     contents = {
         "class": kind.__name__,
         "parameters": _encode_parameters(parameters),
-        "n_features_in": json_values.encode(getattr(model, "n_features_in_", None)),
-        "feature_names_in": None if names is None else [json_values.encode(name) for name in names],
+        "n_features_in": manifest.encode(getattr(model, "n_features_in_", None)),
+        "feature_names_in": None if names is None else [manifest.encode(name) for name in names],
         "learnt": None,
         "history": None,
     }
@@ -133,7 +133,7 @@ def _encode_categorical(categorical: Any) -> Any:
     if categorical is None:
         return None
     order = sorted(as_set(categorical), key=repr) if isinstance(categorical, set) else categorical
-    items = [json_values.encode(item, "a feature in 'categorical'") for item in order]
+    items = [manifest.encode(item, "a feature in 'categorical'") for item in order]
     return {"tuple": items} if isinstance(categorical, tuple) else items
 
 
@@ -170,7 +170,7 @@ def read_model(
         if told is None:
             learnt = contents["learnt"]
             if learnt is not None and not is_forest:
-                check_lists(json_values.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
+                check_lists(manifest.members(learnt, LEARNT_KEYS, "what was learnt"), arrays)
             told = known.setdefault("model", _read_told(contents, kind))
         model = told.make(kind)
         if contents["learnt"] is None:
@@ -218,11 +218,9 @@ def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
     """Return scikit-learn's attributes of the features."""
     found: dict[str, Any] = {}
     if n_features is not None:
-        found["n_features_in_"] = json_values.whole(n_features, "n_features_in")
+        found["n_features_in_"] = manifest.whole(n_features, "n_features_in")
     if names is not None:
-        texts = [
-            json_values.text(name, "feature_names_in") for name in json_values.items(names, "names")
-        ]
+        texts = [manifest.text(name, "feature_names_in") for name in manifest.items(names, "names")]
         if len(texts) != n_features:
             raise ModelFileError("feature_names_in must have one name per feature")
         found["feature_names_in_"] = np.array(texts, dtype=object)
