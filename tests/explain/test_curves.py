@@ -11,7 +11,7 @@ import pytest
 import driftree
 from driftree import DynamicModelTreeClassifier, export_text
 from driftree.explain import Bend, Curve, Unbend, outline, weights_over_time
-from driftree.explain.curves import CurveRun, LeafCurve
+from driftree.explain.describe import CurveRun, LeafCurve
 from driftree.explain.markup import tree_html
 from driftree.learn.storage import ModelFileError, histories
 from driftree.learn.units import node_effects

@@ -8,8 +8,8 @@ from driftree.explain.changes import Diff as Diff
 from driftree.explain.contributions import Importance as Importance
 from driftree.explain.counterfactual import Counterfactual as Counterfactual
 from driftree.explain.counterfactual import Counterfactuals as Counterfactuals
-from driftree.explain.curves import CurveRun as CurveRun
-from driftree.explain.curves import LeafCurve as LeafCurve
+from driftree.explain.describe import CurveRun as CurveRun
+from driftree.explain.describe import LeafCurve as LeafCurve
 from driftree.explain.describe import LeafModel as LeafModel
 from driftree.explain.explanation import Explanation as Explanation
 from driftree.explain.explanation import Explanations as Explanations

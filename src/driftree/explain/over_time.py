@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from driftree.explain.changes import births_at, history_of, replay
-from driftree.explain.curves import leaf_curves
 from driftree.explain.describe import (
     centre,
     children_of,
     class_shares,
     divide_rows,
     inside,
+    leaf_curves,
     level_groups,
     mean_prediction,
     outputs,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.explain.curves import LeafCurve
+    from driftree.explain.describe import LeafCurve
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Condition, Event

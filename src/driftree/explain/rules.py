@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.explain.curves import say_runs
-from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
+from driftree.explain.describe import class_shares, inside, leaf_model, row_shares, say_runs
 from driftree.explain.text import (
     check_limits,
     join_words,
@@ -23,8 +22,7 @@ from driftree.learn.events import join_path
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable
 
-    from driftree.explain.curves import LeafCurve
-    from driftree.explain.describe import LeafModel
+    from driftree.explain.describe import LeafCurve, LeafModel
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition
     from driftree.learn.tree import Tree

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.explain.curves import LeafCurve
+    from driftree.explain.describe import LeafCurve
     from driftree.explain.rules import Rule, Weight
     from driftree.explain.sparse import SparseInput
     from driftree.learn.events import Condition

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from driftree.explain.curves import LeafCurve
+    from driftree.explain.describe import LeafCurve
     from driftree.explain.over_time import OutlineNode
     from driftree.learn.units import Unit
 
