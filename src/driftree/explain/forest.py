@@ -25,9 +25,8 @@ from driftree.explain.contributions import (
 )
 from driftree.explain.counterfactual.forest import forest_counterfactual
 from driftree.explain.explanation import told_threshold
-from driftree.explain.explanation_words import say_threshold
 from driftree.explain.sparse import unknown_names
-from driftree.explain.text import label_texts, one_line, percent, say_unknown
+from driftree.explain.text import label_texts, one_line, percent, say_threshold, say_unknown
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import join_path
 from driftree.learn.state import undisturbed

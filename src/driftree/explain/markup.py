@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from driftree.explain.describe import class_shares, inside, row_shares
-from driftree.explain.explanation_words import tell
+from driftree.explain.explanation import tell
 from driftree.explain.rules import most_probable, rules
 from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import (

@@ -359,6 +359,20 @@ def say_noise(floor: tuple[float, float]) -> str:
     return f"{percent(sum(floor))} of labels look random"
 
 
+def say_threshold(threshold: tuple[Hashable, float] | None) -> str:
+    """Describe the decision threshold, after a prediction.
+
+    Examples
+    --------
+    >>> say_threshold(("fraud", 0.08))
+    "; 'fraud' is predicted from 8% on"
+    """
+    if threshold is None:
+        return ""
+    label, probability = threshold
+    return f"; {one_line(repr(label))} is predicted from {percent(probability)} on"
+
+
 def did_you_mean(name: object, known: Iterable[object]) -> str:
     """Suggest the nearest name; empty if none is near.
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from driftree.explain.counterfactual.leaf_tasks import SparseSpace
 from driftree.explain.explanation import told_threshold, zero_of
-from driftree.explain.explanation_words import say_threshold
-from driftree.explain.text import did_you_mean, one_line, write_number
+from driftree.explain.text import did_you_mean, one_line, say_threshold, write_number
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.events import ALL_DIGITS, format_number
 from driftree.learn.imbalance import decide
