@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from driftree.evaluate.records import show_number
 from driftree.explain.changes import can_tell
 from driftree.explain.text import export_text
-from driftree.show.report_data import compare_learners, visible
-from driftree.show.report_stream import over_stream
+from driftree.show.report_data import compare_learners, over_stream, visible
 from driftree.show.scores import OF_LABELS, OF_NUMBERS, more_metrics
 
 if TYPE_CHECKING:
