@@ -108,7 +108,7 @@ serve-load: .venv/.dev-stamp ## requests per second of `driftree serve`, on loop
 PRELOAD = $(foreach name,libasan.so libubsan.so libstdc++.so,$(shell $(CXX) -print-file-name=$(name)))
 sanitize: .venv-sanitize/.stamp ## the tests of learn under AddressSanitizer and UBSan
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
-	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn tests/baselines
+	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys tests/learn tests/test_baselines.py
 	@LD_PRELOAD='$(PRELOAD)' ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    .venv-sanitize/bin/python -m pytest -q -p no:xdist --capture=sys -m slow tests/learn/test_file_fuzz.py tests/learn/test_soundness.py
 

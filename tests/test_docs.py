@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [f"docs/{page.name}" for page in sorted(ROOT.glob("docs/*.md"))]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *PAGES]
 REFERENCE = re.compile(
-    r"`((?:baselines|cli|learn|evaluate|explain|export|paper|scale|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
+    r"`((?:cli|learn|evaluate|explain|export|paper|scale|serve|show|streams|kernels)/\w+\.\w+)(?:::([\w:.]+))?`"
 )
 
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from driftree import scale as scale
     from driftree import show as show
     from driftree import streams as streams
-    from driftree.baselines.fimtdd import FIMTDDClassifier as FIMTDDClassifier
-    from driftree.baselines.fimtdd import FIMTDDRegressor as FIMTDDRegressor
+    from driftree.baselines import FIMTDDClassifier as FIMTDDClassifier
+    from driftree.baselines import FIMTDDRegressor as FIMTDDRegressor
     from driftree.estimators import DynamicModelTreeClassifier as DynamicModelTreeClassifier
     from driftree.estimators import DynamicModelTreeRegressor as DynamicModelTreeRegressor
     from driftree.evaluate.checkpoints import Checkpointer as Checkpointer
@@ -64,8 +64,8 @@ _MODULE_OF = {
     "DynamicModelForestRegressor": "driftree.forests",
     "DynamicModelTreeClassifier": "driftree.estimators",
     "DynamicModelTreeRegressor": "driftree.estimators",
-    "FIMTDDClassifier": "driftree.baselines.fimtdd",
-    "FIMTDDRegressor": "driftree.baselines.fimtdd",
+    "FIMTDDClassifier": "driftree.baselines",
+    "FIMTDDRegressor": "driftree.baselines",
     "Loss": "driftree.learn.losses",
     "ModelFileError": "driftree.learn.storage",
     "export_text": "driftree.explain.text",

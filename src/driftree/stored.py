@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from driftree.baselines.fimtdd import FIMTDDClassifier, FIMTDDRegressor
+from driftree.baselines import FIMTDDClassifier, FIMTDDRegressor
 from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.forests import DynamicModelForestClassifier, DynamicModelForestRegressor
 from driftree.learn.storage import models

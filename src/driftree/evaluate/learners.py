@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from river import base, preprocessing, stats
 
-from driftree.baselines.fimtdd import FIMTDDClassifier, FIMTDDRegressor
+from driftree.baselines import FIMTDDClassifier, FIMTDDRegressor
 from driftree.estimators import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.forests import DynamicModelForestClassifier, DynamicModelForestRegressor
 from driftree.streams.catalogue import check_name

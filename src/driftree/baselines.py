@@ -1,4 +1,4 @@
-"""FIMT-DD, the model tree of Ikonomovska et al. (2011), as the regressor it is, and a classifier.
+"""Baselines: FIMT-DD by Ikonomovska et al. (2011), as the regressor it is, and a classifier.
 
 The kernels learn the rows one by one: they route a row, pass the error of its leaf back up to the
 Page-Hinkley tests of the inner nodes, train the leaf's linear model and count the row in the leaf's

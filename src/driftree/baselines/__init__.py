@@ -1,1 +1,0 @@
-"""Baselines: learners by others, to compare ours with."""
