@@ -17,7 +17,7 @@ from driftree import (
 )
 from driftree.learn import memory
 from driftree.learn.storage.bounds import SPARSE_NAMES
-from driftree.learn.storage.learnt import _unpack_sparse_names
+from driftree.learn.storage.models import _unpack_sparse_names
 from states import reborn, state_hash
 
 ALL = [
