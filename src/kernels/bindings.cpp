@@ -59,6 +59,18 @@ nb::object effects(const Engine& engine, int node) {
     return new_array(std::move(found), {outputs, columns});
 }
 
+// The same as single precision, multiplied by a factor and within the range of floats: for samples of the history.
+template <class Engine>
+nb::object sampled_effects(const Engine& engine, int node, double factor) {
+    const Reading lock(engine);
+    constexpr double most = std::numeric_limits<float>::max();
+    std::vector<float> out;
+    for (const double effect : effects_of(engine, checked_node(engine, node)))
+        out.push_back(static_cast<float>(std::clamp(effect * factor, -most, most)));
+    const std::size_t outputs = engine.n_outputs(), columns = engine.table->n_columns();
+    return new_array(std::move(out), {outputs, columns});
+}
+
 template <class Engine>
 nb::object class_rows(const Engine& engine, int node) {
     const Reading lock(engine);
@@ -101,6 +113,7 @@ struct NodeState {
     Condition condition;
     double rows, own_loss, subtree_loss, evidence, clock, refresh_at, split_level, prune_level, replace_level, rest_level;
     bool trials_rest;
+    Due due;
 };
 struct TrialState {
     int place;
@@ -115,7 +128,8 @@ NodeState node_state(const Engine& engine, int node) {
     return {links.parent,       links.depth,          links.model,       links.is_leaf(),
             links.condition,    links.rows,           record.own_loss,   record.subtree_loss,
             record.evidence,    record.clock,         record.refresh_at, record.split_level,
-            record.prune_level, record.replace_level, record.rest_level, engine.evidence.trials_rest(node)};
+            record.prune_level, record.replace_level, record.rest_level, engine.evidence.trials_rest(node),
+            engine.due_at(node)};
 }
 
 void bind_states(nb::module_& m) {
@@ -135,7 +149,10 @@ void bind_states(nb::module_& m) {
         .def_ro("prune_level", &NodeState::prune_level)
         .def_ro("replace_level", &NodeState::replace_level)
         .def_ro("rest_level", &NodeState::rest_level)
-        .def_ro("trials_rest", &NodeState::trials_rest);
+        .def_ro("trials_rest", &NodeState::trials_rest)
+        .def_prop_ro("change_is_due", [](const NodeState& s) { return s.due.change; })
+        .def_prop_ro("model_is_due", [](const NodeState& s) { return s.due.model; })
+        .def_prop_ro("search_is_due", [](const NodeState& s) { return s.due.search; });
     nb::class_<Renewed>(m, "Renewed")
         .def_ro("model", &Renewed::model)
         .def_ro("lead", &Renewed::lead)
@@ -148,6 +165,7 @@ void bind_states(nb::module_& m) {
         .def_ro("born", &BendTrial::born)
         .def_ro("level", &BendTrial::level)
         .def_ro("price", &BendTrial::price)
+        .def_prop_ro("is_due", &BendTrial::is_due)
         .def_ro("next_at", &BendTrial::next_at)
         .def_ro("n_failed", &BendTrial::n_failed);
     nb::class_<TrialState>(m, "TrialState")
@@ -259,6 +277,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def("inputs", &inputs<Engine>, "X"_a, "sparse"_a = nullptr)
         .def("inputs_at", &inputs_at<Engine>, "node"_a, "X"_a, "sparse"_a = nullptr)
         .def("effects", &effects<Engine>, "node"_a)
+        .def("sampled_effects", &sampled_effects<Engine>, "node"_a, "factor"_a)
         .def("class_rows", &class_rows<Engine>, "node"_a)
         .def("numbers", &numbers<Engine>, "X"_a, "sparse"_a = nullptr)
         .def_prop_ro("has_intervals", [](const Engine& e) { return e.has_intervals(); })
@@ -668,14 +687,12 @@ void bind_measured(nb::module_& m) {
             "edges",
             [](const Engine& e, int node) {
                 const Reading lock(e);
-                nb::list out;
+                std::vector<std::vector<double>> out;
                 const Grid& grid = checked_grid(e, node);
                 for (std::size_t j = 0; j + 1 < grid.first_slot.size(); j++) {
                     const auto begin = grid.edges.begin() + grid.first_slot[j];
                     const auto end = grid.edges.begin() + grid.first_slot[j + 1];
-                    std::vector<double> own(begin, std::find_if(begin, end, [](double edge) { return std::isnan(edge); }));
-                    const std::size_t n = own.size();
-                    out.append(new_array(std::move(own), {n}));
+                    out.emplace_back(begin, std::find_if(begin, end, [](double edge) { return std::isnan(edge); }));
                 }
                 return out;
             },

@@ -22,6 +22,14 @@ struct NodeRecord {
     std::int32_t rests = 0;  // what rests until the block ends: Trials::Rests
 };
 
+// What Python has to decide about a node. The kernels only filter: whoever reaches a level is due.
+struct Due {
+    bool change = false;  // a split, a replacement or pruning
+    bool model = false;   // the other model on trial
+    bool search = false;  // new candidates
+    explicit operator bool() const { return change || model || search; }
+};
+
 // Sums over the rows of a step at a node; additive over rows.
 struct NodeSums {
     std::int32_t node = -1;

@@ -215,6 +215,11 @@ public:
         return !due_.empty() || n_changes + n_growths != n_told || n_rows >= wake_at || n_rows >= look_at || is_link_due() ||
                watch.has_alarm();
     }
+    Due due_at(int node) const {
+        Due due = evidence.due(node);
+        due.change = due.change || prune_is_due(node);
+        return due;
+    }
     bool is_link_due() const { return !is_in_block() && evidence.is_link_due(); }  // nothing is decided within a block
 
     // ---------------------------------------------------------------- structure, called by Python's decisions
@@ -1036,10 +1041,10 @@ private:
                         lesson.sparse->number(cell, c) = c == 0 ? models.rates.variance : 0.0;
         }
     }
-    bool is_due(int node) {
+    bool is_due(int node) { return prune_is_due(node) || evidence.is_due(node); }
+    bool prune_is_due(int node) const {
         const NodeRecord& record = records[node];
-        if (!nodes[node].is_leaf() && record.subtree_loss - record.own_loss >= record.prune_level) return true;
-        return evidence.is_due(node);
+        return !nodes[node].is_leaf() && record.subtree_loss - record.own_loss >= record.prune_level;
     }
     void drop_scratch() {
         step_ = {};

@@ -546,19 +546,22 @@ public:
     }
 
     // ---- whether anything is due: a cheap filter; Python decides
-    bool is_due(int node) const {
+    Due due(int node) const {
         const NodeRecord& record = tree_.records[node];
         const bool is_leaf = tree_.nodes[node].is_leaf();
+        Due due;
         for (int t = node * rates.per_node; t < (node + 1) * rates.per_node; t++) {
             const Trial& trial = trials[t];
             if (trial.is_free() || trial.node_loss - trial.trial_loss < record.split_level) continue;
-            if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) return true;
+            if (is_leaf || trial.subtree_loss - trial.trial_loss >= record.replace_level) due.change = true;
         }
-        if (bend_trials[node].is_due()) return true;
-        if (rates.first_rows == 0 || trials_rest(node)) return false;
+        due.model = bend_trials[node].is_due();
+        if (rates.first_rows == 0 || trials_rest(node)) return due;
         const Grid& grid = grids[node];
-        return grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
+        due.search = grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
+        return due;
     }
+    bool is_due(int node) const { return static_cast<bool>(due(node)); }
     bool is_link_due() const { return challenger.model >= 0 && challenger.gain() >= challenger.level; }
 
     // ---- structure

@@ -238,7 +238,7 @@ def _next_change(tree: Tree, node: int) -> str:
     what = "split" if own.is_leaf else "other split"
     if needed == float("inf"):
         return "It may not be split: the tree has reached max_nodes or max_depth."
-    entrants = tree.entrants(node)
+    entrants = tree.entrants(node, own)
     if not entrants:
         return f"No {what} is being tried at present."
     best = max(entrants, key=lambda entrant: entrant.gain)

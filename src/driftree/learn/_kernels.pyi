@@ -422,6 +422,12 @@ class NodeState:
     rest_level: float
     trials_rest: bool
     """Whether the node rests, and its trials and its grid learn no rows at all."""
+    change_is_due: bool
+    """Whether a split, a replacement or pruning may have reached its level."""
+    model_is_due: bool
+    """Whether the other model on trial has reached its level."""
+    search_is_due: bool
+    """Whether new candidates are to be searched for."""
 
 @final
 class BendTrial:
@@ -438,6 +444,8 @@ class BendTrial:
     level: float
     price: float
     """What each row behind the losses adds to the level."""
+    is_due: bool
+    """Whether its gain has reached the level."""
     next_at: float
     n_failed: int
 
@@ -516,6 +524,8 @@ class _ModelTreeEngine(_TreeEngine):
         """Return the inputs of a node's model, [rows, columns and then bends]."""
     def effects(self, node: int) -> _Matrix:
         """Return the weights of a node's model, [outputs, columns]; for curves, largest moves."""
+    def sampled_effects(self, node: int, factor: float) -> NDArray[np.float32]:
+        """Return the same, multiplied by a factor, in single precision."""
     def split(self, node: int, place: int) -> None:
         """Give a node two children by one of its candidates, in place of any branch."""
     def prune(self, node: int) -> None:
@@ -777,7 +787,7 @@ class MeasuredEngine(_ModelTreeEngine):
         """Free a trial; its slot is not proposed again until the node has seen this many rows."""
 
     # ------------------------------------------------------------------ bends
-    def edges(self, node: int) -> list[_Doubles]:
+    def edges(self, node: int) -> list[list[float]]:
         """Return the edges of each feature in the node's grid; none for categorical ones."""
     def span(self, node: int, feature: int) -> float:
         """Return the last edge of a feature minus its first, or 0 without edges."""

@@ -27,14 +27,14 @@ from driftree.learn.events import (
     make_path,
 )
 from driftree.learn.memory import text_bytes
-from driftree.learn.units import node_effects
+from driftree.learn.units import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import MeasuredEngine, PaperEngine
+    from driftree.learn._kernels import MeasuredEngine, NodeState, PaperEngine
     from driftree.learn.drifts import Drift
 
 MAX_EVENTS = 1000
@@ -453,7 +453,7 @@ class Sampler:
         self,
         engine: MeasuredEngine | PaperEngine,
         window: float,
-        entrants: Callable[[int], list[Entrant]],
+        entrants: Callable[[int, NodeState], list[Entrant]],
     ) -> None:
         self.engine = engine
         self.window = window
@@ -464,45 +464,43 @@ class Sampler:
         engine = self.engine
         spots = history.now.nodes
         n_bytes = 4 * engine.n_outputs * engine.n_columns * (len(spots) + 1) // 2
-        has_weights = n_bytes <= MAX_SAMPLE_BYTES
+        factor = unit_of(engine).factor if n_bytes <= MAX_SAMPLE_BYTES else None
         nodes, marks = {}, {}
         for node, spot in spots.items():
-            before, now = history.marks.get(node), self._mark(node, spot.since_step)
+            own = engine.node(node)
+            before, now = history.marks.get(node), _mark(own, spot.since_step)
             marks[node] = now
-            nodes[node] = self._look(spot, before, now, has_weights=has_weights)
+            nodes[node] = self._look(spot, own, _since(before, now, self.window), factor)
         n_bytes = sum(0 if one.weights is None else one.weights.nbytes for one in nodes.values())
         history.take(Sample(engine.n_steps, engine.n_rows, nodes, n_bytes), marks)
 
     def marks(self, event: Event) -> dict[int, Mark]:
         """Return the marks of the nodes that have changed: their losses count from now on."""
         nodes = (event.node, getattr(event, "left", -1), getattr(event, "right", -1))
-        return {node: self._mark(node, event.step) for node in nodes if node >= 0}
+        return {
+            node: _mark(self.engine.node(node), event.step) for node in nodes if node >= 0
+        }
 
-    def _mark(self, node: int, since_step: int) -> Mark:
-        own = self.engine.node(node)
-        return Mark(since_step, own.own_loss, own.evidence, own.clock)
-
-    def _look(self, spot: Spot, before: Mark | None, now: Mark, *, has_weights: bool) -> NodeSample:
+    def _look(
+        self, spot: Spot, own: NodeState, loss: tuple[float, float], factor: float | None
+    ) -> NodeSample:
+        """Return a node with its loss and, given the factor of its unit, its effects."""
         node, is_leaf = spot.node, spot.is_leaf
-        engine = self.engine
-        own = engine.node(node)
-        loss, loss_rows = _since(before, now, self.window)
+        has_weights = is_leaf and factor is not None
         return NodeSample(
             spot.since_step,
             is_leaf,
             spot.depth,
             own.rows,
-            loss,
-            loss_rows,
-            self._effects(node) if is_leaf and has_weights else None,
-            tuple(self.entrants(node)),
+            *loss,
+            self.engine.sampled_effects(node, factor) if has_weights else None,
+            tuple(self.entrants(node, own)),
             own.split_level if is_leaf else own.replace_level,
         )
 
-    def _effects(self, node: int) -> NDArray[np.float32]:
-        """Return the effects of a leaf's inputs, clipped to float32."""
-        most = float(np.finfo(np.float32).max)
-        return np.clip(node_effects(self.engine, node), -most, most).astype(np.float32)
+
+def _mark(own: NodeState, since_step: int) -> Mark:
+    return Mark(since_step, own.own_loss, own.evidence, own.clock)
 
 
 def _since(before: Mark | None, now: Mark, window: float) -> tuple[float, float]:

@@ -110,11 +110,12 @@ class ModelTrials:
 
     def ahead(self, node: int) -> ModelCandidate | None:
         """Return the model on trial, unless it clearly has not gained enough."""
-        trial, own = self.engine.bend_trial(node), self.engine.node(node)
+        trial = self.engine.bend_trial(node)
+        if trial.model < 0:
+            return None
+        own = self.engine.node(node)
         is_young = own.rows - trial.born < self.constants.unbend_rows
-        level = trial.level + trial.price * trial.evidence
-        is_behind = trial.node_loss - trial.trial_loss < level
-        if trial.model < 0 or own.trials_rest or (is_young and is_behind):
+        if (is_young and not trial.is_due) or own.trials_rest:
             return None  # the usual case
         return self.candidate(node)
 
@@ -155,8 +156,8 @@ class ModelTrials:
         """
         if self.max_bends == 0 or self.engine.n_columns == 1:  # only an intercept
             return
-        engine, rows = self.engine, self.engine.node(node).rows
-        trial, wanted = engine.bend_trial(node), None
+        engine, wanted = self.engine, None
+        trial, rows = engine.bend_trial(node), engine.node(node).rows
         if trial.model >= 0 and not self._may_end(trial, rows - trial.born):
             return
         candidate = self.candidate(node)
@@ -280,7 +281,7 @@ class ModelTrials:
         )
         edges = {
             j: own
-            for j, own in enumerate(map(np.ndarray.tolist, engine.edges(node)))
+            for j, own in enumerate(engine.edges(node))
             if j not in taken and curve_knots(own, 2)
         }
         best = self._scores(node)
@@ -311,7 +312,7 @@ class ModelTrials:
         engine, present = self.engine, self.bends(node)
         finer: dict[int, list[BendInput]] = {}
         is_line = ~engine.scale_is_indicator & (engine.value_column >= 0)
-        for j, edges in enumerate(map(np.ndarray.tolist, engine.edges(node))):
+        for j, edges in enumerate(engine.edges(node)):
             is_code = len(edges) < self.code_edges and all(map(float.is_integer, edges))
             if is_line[j] and is_code and curve_knots(edges, 2):
                 finer[j] = finer_pieces(j, edges, [bend for bend in present if bend[0] == j])

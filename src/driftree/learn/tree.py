@@ -45,7 +45,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from driftree.learn._kernels import MeasuredEngine, PaperEngine, SparseRows, _RowFace
+    from driftree.learn._kernels import (
+        MeasuredEngine,
+        NodeState,
+        PaperEngine,
+        SparseRows,
+        _RowFace,
+    )
     from driftree.learn.constants import MeasuredConstants, WatchConstants
     from driftree.learn.memory import SchemaSize
     from driftree.learn.model_trials import BendInput, ModelCandidate
@@ -179,18 +185,24 @@ class Tree(TreeNodes):
             waiting.discard(node)
             if not engine.has_node(node):
                 continue
-            self._decide_model(node)
-            is_leaf = engine.node(node).is_leaf
-            changed = self._decide_leaf(node) if is_leaf else self._decide_inner(node)
-            self.evidence.refresh(node, may_split=self._may_split(node))
-            parent = engine.node(node).parent
-            if changed and parent >= 0 and parent not in waiting:  # its subtree has changed
-                waiting.add(parent)
-                heapq.heappush(queue, (-engine.node(parent).depth, parent))
+            own = engine.node(node)
+            if (own.model_is_due or own.search_is_due) and self._decide_model(node):
+                own = engine.node(node)
+            if own.change_is_due and self._decide_split(node, own):
+                own = engine.node(node)
+                if own.parent >= 0 and own.parent not in waiting:  # its subtree has changed
+                    waiting.add(own.parent)
+                    heapq.heappush(queue, (1 - own.depth, own.parent))
+            if own.search_is_due:
+                self.evidence.refresh(node, may_split=self._may_split(own))
 
-    def _decide_leaf(self, node: int) -> bool:
+    def _decide_split(self, node: int, own: NodeState) -> bool:
+        """Decide a split, a replacement or pruning; return whether the tree has changed."""
+        return self._decide_leaf(node, own) if own.is_leaf else self._decide_inner(node, own)
+
+    def _decide_leaf(self, node: int, own: NodeState) -> bool:
         """Split if the best gain (3) reaches its threshold (line 18; Property 1)."""
-        threshold = self.engine.node(node).split_level
+        threshold = own.split_level
         ranked = sorted(
             (c for c in self.evidence.candidates(node) if c.is_ready),
             key=lambda c: (-c.gain, c.feature, c.threshold),
@@ -212,12 +224,11 @@ class Tree(TreeNodes):
         )
         return True
 
-    def _decide_inner(self, node: int) -> bool:
+    def _decide_inner(self, node: int, own: NodeState) -> bool:
         """Prune by (5) or replace by (4), whichever exceeds its threshold by more (Property 2).
 
         A tie gives the smaller tree, a leaf.
         """
-        own = self.engine.node(node)
         ranked = sorted(
             (c for c in self.evidence.candidates(node) if self._may_replace(c, own.split_level)),
             key=lambda c: (-c.replacement_gain, c.feature, c.threshold),
@@ -233,12 +244,12 @@ class Tree(TreeNodes):
             self._replace(node, ranked)
         return True
 
-    def _decide_model(self, node: int) -> None:
-        """Adopt the model on trial if its gain reaches its threshold."""
+    def _decide_model(self, node: int) -> bool:
+        """Adopt the model on trial if its gain reaches its threshold; return whether it did."""
         models = self.evidence.models
         best = None if models is None else models.ahead(node)
         if models is None or best is None or best.gain < best.threshold:
-            return
+            return False
         curves = self.changed_curves(node, best)
         ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
         self._make(
@@ -253,6 +264,7 @@ class Tree(TreeNodes):
             runner_up=self._runner_up(ranked, "gain"),
             **({"curves": curves} if curves else {"memory": best.memory}),
         )
+        return True
 
     def changed_curves(self, node: int, model: ModelCandidate) -> tuple[Curve, ...]:
         """Return the curves that another model adds or lacks, with all their knots."""
@@ -305,12 +317,12 @@ class Tree(TreeNodes):
             old_condition=self._condition(node),
         )
 
-    def entrants(self, node: int) -> list[Entrant]:
+    def entrants(self, node: int, own: NodeState) -> list[Entrant]:
         """Return the best candidates of a node, best first, with the gains that count there."""
-        own = self.engine.node(node)
-        present = () if own.is_leaf else own.condition[:2]
+        is_leaf = own.is_leaf
+        present = () if is_leaf else own.condition[:2]
         entrants = [
-            Entrant(*c[1:5], self._standing(c, own.is_leaf))  # condition and gain
+            Entrant(*c[1:5], self._standing(c, is_leaf))  # condition and gain
             for c in self.evidence.candidates(node)
             if c.is_ready and (c.feature, c.threshold) != present
         ]
@@ -349,16 +361,15 @@ class Tree(TreeNodes):
         )
 
     # ------------------------------------------------------------------ thresholds and budgets
-    def _may_split(self, node: int) -> bool:
+    def _may_split(self, own: NodeState) -> bool:
         p = self.parameters
-        engine = self.engine
-        return engine.n_nodes + 2 <= p.max_nodes and engine.node(node).depth < p.max_depth
+        return self.engine.n_nodes + 2 <= p.max_nodes and own.depth < p.max_depth
 
     def _set_levels(self) -> None:
         """Give the kernels the thresholds above which they report a node as due."""
         for node, n_leaves in self.leaves_below().items():
             levels = self.evidence.levels(n_leaves, node)
-            is_blocked = n_leaves == 1 and not self._may_split(node)
+            is_blocked = n_leaves == 1 and not self._may_split(self.engine.node(node))
             self.engine.set_levels(
                 node,
                 split=math.inf if is_blocked else levels.split,
