@@ -566,7 +566,7 @@ void bind_measured(nb::module_& m) {
                double floor_most, const std::string& loss, double step, double alarm_nats, double renewed_doubt,
                double renewed_rest, double spread_rows, double spread_first_rows, double spread_least, double input_limit,
                nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows, double grid_rest_rows,
-               bool trials_rest, int costly_columns, int block_rows, double wait_bytes) {
+               bool trials_rest, bool nodes_always_rest, int costly_columns, int block_rows, double wait_bytes) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -583,7 +583,7 @@ void bind_measured(nb::module_& m) {
                                     costly_columns},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
                                     restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows,
-                                    renewed_doubt, renewed_rest, trials_rest, block_rows, wait_bytes},
+                                    renewed_doubt, renewed_rest, trials_rest, nodes_always_rest, block_rows, wait_bytes},
                                    seed,
                                    max_nodes,
                                    loss_named(loss),
@@ -602,6 +602,7 @@ void bind_measured(nb::module_& m) {
             "asked"_a = nb::none(), "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
+            "nodes_always_rest"_a = false,
             "costly_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0)
         .def("trials", &trials, "node"_a)
         .def(

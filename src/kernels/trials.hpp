@@ -37,6 +37,7 @@ struct TrialRates {                  // passed by Python (learn/constants.py)
     double doubt = 0.0;                                             // handicap of a leaf's renewed model, in nats
     double renewed_rest = std::numeric_limits<double>::infinity();  // nats that it must be behind, besides, to rest
     bool trials_rest = false;                                       // trials and grids of resting nodes learn no rows at all
+    bool nodes_always_rest = false;                                 // nodes far from any change rest at any time
     int block_rows = 1;       // rows in a block: rows that come one at a time are buffered up to this,
     double wait_bytes = 0.0;  // if the models are larger than this
 };
@@ -201,6 +202,7 @@ public:
     // Rows of many columns are costly: then whatever has no gain always rests.
     bool is_costly() const { return Blend::are_wide(tree_.shape, tree_.models.rates); }
     bool may_rest() const { return spares_ || is_costly(); }
+    bool nodes_may_rest() const { return spares_ || rates.nodes_always_rest; }
 
     // Bits for what rests at a node, where it may.
     enum Rests : std::int32_t { kNode = 1, kGrid = 2, kBendTrial = 4, kFirstTrial = 8 };
@@ -223,12 +225,12 @@ public:
         return bits;
     }
     void look(Stop& stop) const {
-        const bool may = may_rest() || tree_.table->has_sparse();
+        const bool may = may_rest() || nodes_may_rest() || tree_.table->has_sparse();
         stop.rests = block.is_open ? tree_.records[stop.node].rests : (may ? rests_now(stop.node) : 0);
-        stop.stands_for = spares_ && (stop.rests & kNode) ? rates.rest_share : 1.0;
+        stop.stands_for = nodes_may_rest() && (stop.rests & kNode) ? rates.rest_share : 1.0;
     }
-    // Far from any change there is nothing to try.
-    bool trials_rest(const Stop& stop) const { return rates.trials_rest && stop.stands_for != 1.0; }
+    // Far from any change there is nothing to try in calm times.
+    bool trials_rest(const Stop& stop) const { return rates.trials_rest && spares_ && stop.stands_for != 1.0; }
     bool trials_rest(int node) const {
         return rates.trials_rest && spares_ && !tree_.nodes[node].is_leaf() && is_far_from_change(node) &&
                rates.rest_share != 1;

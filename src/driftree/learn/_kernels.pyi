@@ -700,6 +700,7 @@ class MeasuredEngine(_ModelTreeEngine):
         model_rest_rows: float = ...,
         grid_rest_rows: float = ...,
         trials_rest: bool = False,
+        nodes_always_rest: bool = False,
         costly_columns: int = ...,
         block_rows: int = ...,
         wait_bytes: float = ...,

@@ -109,6 +109,8 @@ class MeasuredConstants:
     """It rests as long as the recent gain is at least this share of it."""
     rest_share: int = 4
     """A resting node learns one row in so many."""
+    nodes_always_rest: bool = True
+    """Whether it rests at any time, not only in calm times."""
     trials_rest: bool = False
     """Whether its trials and its grid learn none at all."""
     trial_rest_rows: float = 200
@@ -233,6 +235,7 @@ STRAIGHT = replace(
     mean_curvature=False,
     trial_rest_rows=math.inf,
     grid_rest_rows=math.inf,
+    nodes_always_rest=False,
     costly_columns=2**31 - 1,
     block_rows=1,
 )

@@ -276,6 +276,7 @@ class MeasuredTrials:
             model_rest_rows=c.model_rest_rows,
             grid_rest_rows=c.grid_rest_rows,
             trials_rest=c.trials_rest,
+            nodes_always_rest=c.nodes_always_rest,
             costly_columns=c.costly_columns,
             block_rows=c.block_rows,
             wait_bytes=c.wait_bytes,
