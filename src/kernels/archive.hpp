@@ -50,6 +50,14 @@ public:
     void operator()(const std::string& name, T& value) {
         if (!is_left_out(name)) save(name, &value, 1);
     }
+    // Numbers of a list item, of which the last may be in single precision: they are saved as one array of doubles.
+    template <class Doubles, class Floats>
+    void numbers(const std::string& name, const Doubles& numbers, const Floats& singles) {
+        const std::vector<double> wide(singles.begin(), singles.end());
+        save(name, numbers.data(), numbers.size());
+        save(name, wide.data(), wide.size());
+        parts_[name].lengths.push_back(static_cast<std::int64_t>(numbers.size() + singles.size()));
+    }
     template <class T>
     void derived(T&) {}
     // One field of all items of a list.
@@ -121,6 +129,11 @@ public:
         const Part<T> part = next<T>(name, false);
         if (part.n != 1) refuse(name, "must hold one number");
         value = *part.data;
+    }
+    template <class Doubles, class Floats>
+    void numbers(std::string_view name, Doubles& numbers, Floats& singles) {
+        (*this)(name, numbers);
+        singles.clear();  // derived from them
     }
     template <class T>
     void derived(T&) {}
@@ -308,6 +321,10 @@ public:
             look_at(name, &value, 1);
         }
     }
+    template <class Doubles, class Floats>
+    void numbers(std::string_view name, Doubles& numbers, Floats& singles) {
+        (*this)(name, numbers), (*this)(name, singles);
+    }
     template <class T>
     void derived(T&) {}
     template <class T, class Each>
@@ -356,6 +373,10 @@ public:
     template <class T>
         requires std::is_arithmetic_v<T>
     void operator()(const char*, T&) {}  // part of the engine itself
+    template <class Doubles, class Floats>
+    void numbers(const char* name, Doubles& numbers, Floats& singles) {
+        (*this)(name, numbers), (*this)(name, singles);
+    }
     template <class T>
     void derived(T& value) {
         (*this)("", value);

@@ -445,7 +445,8 @@ nb::object curvature_inverse(const MeasuredTree& engine, int model) {
     const std::size_t columns = shape.columns;
     std::vector<double> out;
     for (std::size_t r = 0; r < columns; r++)
-        for (std::size_t c = 0; c < columns; c++) out.push_back(parts.state->scale * parts.matrix[r * shape.stride + c]);
+        for (std::size_t c = 0; c < columns; c++)
+            out.push_back(parts.state->scale * parts.cell(shape, static_cast<int>(r), static_cast<int>(c)));
     return new_array(std::move(out), {columns, columns});
 }
 
@@ -566,7 +567,8 @@ void bind_measured(nb::module_& m) {
                double floor_most, const std::string& loss, double step, double alarm_nats, double renewed_doubt,
                double renewed_rest, double spread_rows, double spread_first_rows, double spread_least, double input_limit,
                nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows, double grid_rest_rows,
-               bool trials_rest, bool nodes_always_rest, int costly_columns, int block_rows, double wait_bytes) {
+               bool trials_rest, bool nodes_always_rest, int costly_columns, int single_columns, int block_rows,
+               double wait_bytes) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -580,7 +582,8 @@ void bind_measured(nb::module_& m) {
                                     sparse_step,
                                     mean_curvature,
                                     {floor, spread},
-                                    costly_columns},
+                                    costly_columns,
+                                    single_columns},
                                    {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
                                     restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows,
                                     renewed_doubt, renewed_rest, trials_rest, nodes_always_rest, block_rows, wait_bytes},
@@ -603,7 +606,8 @@ void bind_measured(nb::module_& m) {
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
             "nodes_always_rest"_a = false,
-            "costly_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0)
+            "costly_columns"_a = std::numeric_limits<int>::max(),
+            "single_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0)
         .def("trials", &trials, "node"_a)
         .def(
             "refresh_at",

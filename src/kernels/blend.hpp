@@ -103,11 +103,11 @@ inline void newton_vectors(const SparseLesson& sparse, int row, double step, dou
 // A model's memory for one row. After the forward pass it has the residuals of both learners for the first row, which are
 // still valid when they start to learn it.
 struct Scratch {
-    double *product, *square;  // Newton: A x for this row; what must still be subtracted from A for the row before
+    double* newton_row;  // [2 stride]: NewtonRow
     double *adagrad, *newton, *blend, *said, *curvature;  // residuals of the learners; predictors; Newton's curvature
     explicit Scratch(const Lesson& lesson) : Scratch(lesson.shape, lesson) {}
     Scratch(const Shape& s, const Lesson& lesson)
-        : product(lesson.before.scratch), square(product + s.stride), adagrad(square + s.stride),
+        : newton_row(lesson.before.scratch), adagrad(newton_row + 2 * s.stride),
           newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), said(blend + padded(s.outputs)),
           curvature(said + padded(s.outputs)) {}
 };
@@ -399,20 +399,42 @@ void adagrad_pass(Group<Loss>& group, bool knows_first, double step, double spar
 }
 
 // ---------------------------------------------------------------- online Newton
-void reset_matrix(const Shape& s, double* matrix, BlendState& state, double variance) {
-    for (long i = 0; i < static_cast<long>(s.stride) * s.stride; i++) matrix[i] = 0.0;
-    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = variance;
+// A row in the precision of the matrix, and what Newton remembers of it.
+template <class Cell>
+struct NewtonRow;
+template <>
+struct NewtonRow<double> {
+    double *product, *square;  // A x for this row; what must still be subtracted from A for the row before
+    NewtonRow(const Shape& s, const Scratch& scratch) : product(scratch.newton_row), square(product + s.stride) {}
+    static const double* inputs(const Shape&, const double* z) { return z; }
+};
+template <>
+struct NewtonRow<float> {
+    float *product, *square, *z;
+    NewtonRow(const Shape& s, const Scratch& scratch)
+        : product(reinterpret_cast<float*>(scratch.newton_row)), square(product + s.stride), z(square + s.stride) {}
+    const float* inputs(const Shape& s, const double* given) const {
+        for (int c = 0; c < s.stride; c += kLanes) store(z + c, at(given + c));
+        return z;
+    }
+};
+
+template <class Cell>
+void reset_matrix(const Shape& s, Cell* matrix, BlendState& state, double variance) {
+    for (std::size_t i = 0; i < BlendParts::cells(s); i++) matrix[i] = 0;
+    for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = static_cast<Cell>(variance);
     state.scale = 1.0;
     state.trace = variance * s.columns;
 }
 
 // Multiplies the matrix by the scale, so that neither overflows in a long stream.
-void fold_scale(const Shape& s, double* matrix, BlendState& state) {
-    const double scale = state.scale;
+template <class Cell>
+void fold_scale(const Shape& s, Cell* matrix, BlendState& state) {
+    const Cell scale = static_cast<Cell>(state.scale);
     state.scale = 1.0;
     state.trace = 0.0;
     for (int r = 0; r < s.columns; r++) {
-        double* line = matrix + static_cast<long>(r) * s.stride;
+        Cell* line = matrix + static_cast<long>(r) * s.stride;
         for (int c = 0; c < s.stride; c++) line[c] *= scale;
         state.trace += line[r];
     }
@@ -421,19 +443,20 @@ void fold_scale(const Shape& s, double* matrix, BlendState& state) {
 // Forgetting makes A grow where no rows inform it (columns that stay zero). When the trace of A has reached twice its first
 // value, each variance is limited to its first value. Row and column shrink together, which keeps A symmetric and positive
 // definite.
-void limit_diagonal(const Shape& s, double* matrix, BlendState& state, double variance) {
+template <class Cell>
+void limit_diagonal(const Shape& s, Cell* matrix, BlendState& state, double variance) {
     fold_scale(s, matrix, state);
     for (int r = 0; r < s.columns; r++) {
-        double* line = matrix + static_cast<long>(r) * s.stride;
+        Cell* line = matrix + static_cast<long>(r) * s.stride;
         const double own = line[r];
         if (!(own > variance)) continue;
-        const double factor = std::sqrt(variance / own);
+        const Cell factor = static_cast<Cell>(std::sqrt(variance / own));
         for (int c = 0; c < s.columns; c++) {
             if (c == r) continue;
             line[c] *= factor;
             matrix[static_cast<long>(c) * s.stride + r] = line[c];
         }
-        line[r] = variance;
+        line[r] = static_cast<Cell>(variance);
         state.trace -= own - variance;
     }
 }
@@ -453,13 +476,13 @@ inline void for_parts(Shape s, Each&& each) {
 }
 
 // product = matrix . z, as a sum of rows of the matrix, which is symmetric.
-inline void times(Shape s, const double* matrix, const double* z, const std::int32_t* active, int n_active,
-                  double* product) {
+template <class Cell>
+inline void times(Shape s, const Cell* matrix, const Cell* z, const std::int32_t* active, int n_active, Cell* product) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
-        Vector sum[n_vectors];
-        for (int j = 0; j < n_vectors; j++) sum[j] = all(0.0);
+        VectorOf<Cell> sum[n_vectors];
+        for (int j = 0; j < n_vectors; j++) sum[j] = zeros<Cell>();
         for (int i = 0; i < n_active; i++) {
-            const double* line = matrix + static_cast<long>(active[i]) * s.stride + c;
+            const Cell* line = matrix + static_cast<long>(active[i]) * s.stride + c;
             for (int j = 0; j < n_vectors; j++) sum[j] += z[active[i]] * at(line + j * kLanes);
         }
         for (int j = 0; j < n_vectors; j++) at(product + c + j * kLanes) = sum[j];
@@ -467,26 +490,29 @@ inline void times(Shape s, const double* matrix, const double* z, const std::int
 }
 
 // matrix -= v v', with the same bits on both sides of the diagonal.
-inline void subtract_square(Shape s, double* matrix, const double* v) {
+template <class Cell>
+inline void subtract_square(Shape s, Cell* matrix, const Cell* v) {
     for_parts<4>(s, [&](auto n_vectors, int c) {
-        Vector own[n_vectors];
+        VectorOf<Cell> own[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes);
-        double* line = matrix + c;
+        Cell* line = matrix + c;
         for (int r = 0; r < s.columns; r++, line += s.stride)
             for (int j = 0; j < n_vectors; j++) at(line + j * kLanes) -= v[r] * own[j];
     });
 }
 
 // matrix -= v v', then product = matrix . z while the lines are in registers: the same bits as one after the other.
-inline void subtract_square_and_times(Shape s, double* matrix, const double* v, const double* z, double* product) {
-    constexpr int kMost = kWidth == 8 ? 4 : (kWidth == 4 ? 2 : 1);  // keeps twice as many numbers as above
+template <class Cell>
+inline void subtract_square_and_times(Shape s, Cell* matrix, const Cell* v, const Cell* z, Cell* product) {
+    constexpr int kParts_ = static_cast<int>(sizeof(VectorOf<Cell>) / sizeof(PartOf<Cell>));
+    constexpr int kMost = kWidth == 8 || kParts_ == 1 ? 4 : (kParts_ == 2 ? 2 : 1);  // keeps twice as many numbers as above
     for_parts<kMost>(s, [&](auto n_vectors, int c) {
-        Vector own[n_vectors], sum[n_vectors];
-        for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = all(0.0);
-        double* line = matrix + c;
+        VectorOf<Cell> own[n_vectors], sum[n_vectors];
+        for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = zeros<Cell>();
+        Cell* line = matrix + c;
         for (int r = 0; r < s.columns; r++, line += s.stride) {
             for (int j = 0; j < n_vectors; j++) {
-                const Vector now = at(line + j * kLanes) - v[r] * own[j];
+                const VectorOf<Cell> now = at(line + j * kLanes) - v[r] * own[j];
                 at(line + j * kLanes) = now;
                 sum[j] += z[r] * now;
             }
@@ -497,83 +523,102 @@ inline void subtract_square_and_times(Shape s, double* matrix, const double* v, 
 
 // The same on the upper half of a large matrix, which halves the memory traffic: eight lines at a time, from their diagonal
 // on. A number right of the diagonal is added down its column and, as its mirror image, across its line.
-DRIFTREE_INLINE Part& part_at(double* p) { return *reinterpret_cast<Part*>(p); }
-DRIFTREE_INLINE const Part& part_at(const double* p) { return *reinterpret_cast<const Part*>(p); }
-inline void subtract_square_and_times_upper(Shape s, double* matrix, const double* v, const double* z, double* product) {
-    for (int c = 0; c < s.stride; c += kLanes) at(product + c) = all(0.0);
+template <class Cell>
+DRIFTREE_INLINE PartOf<Cell>& part_at(Cell* p) {
+    return *reinterpret_cast<PartOf<Cell>*>(p);
+}
+template <class Cell>
+DRIFTREE_INLINE const PartOf<Cell>& part_at(const Cell* p) {
+    return *reinterpret_cast<const PartOf<Cell>*>(p);
+}
+template <class Cell>
+inline void subtract_square_and_times_upper(Shape s, Cell* matrix, const Cell* v, const Cell* z, Cell* product) {
+    constexpr int kPieces = static_cast<int>(sizeof(VectorOf<Cell>) / sizeof(PartOf<Cell>)), kPiece = kLanes / kPieces;
+    for (int c = 0; c < s.stride; c += kLanes) at(product + c) = zeros<Cell>();
     for (int first = 0; first < s.stride; first += kLanes) {
-        double* lines = matrix + static_cast<long>(first) * s.stride;
-        Part across[kLanes][kParts] = {};
-        const auto pass = [&](int c, int part, auto is_right) {
-            const Part own = part_at(v + c), given = part_at(z + c);
-            Part down = part_at(product + c);
+        Cell* lines = matrix + static_cast<long>(first) * s.stride;
+        PartOf<Cell> across[kLanes][kPieces] = {};
+        const auto pass = [&](int c, int piece, auto is_right) {
+            const PartOf<Cell> own = part_at(v + c), given = part_at(z + c);
+            PartOf<Cell> down = part_at(product + c);
 #pragma GCC unroll 8
             for (int i = 0; i < kLanes; i++) {
-                Part& cell = part_at(lines + static_cast<long>(i) * s.stride + c);
-                const Part now = cell - v[first + i] * own;
+                PartOf<Cell>& cell = part_at(lines + static_cast<long>(i) * s.stride + c);
+                const PartOf<Cell> now = cell - v[first + i] * own;
                 cell = now;
                 down += z[first + i] * now;
-                if constexpr (is_right) across[i][part] += given * now;
+                if constexpr (is_right) across[i][piece] += given * now;
             }
             part_at(product + c) = down;
         };
-        for (int part = 0; part < kParts; part++) pass(first + part * kWidth, part, std::false_type());
+        for (int piece = 0; piece < kPieces; piece++) pass(first + piece * kPiece, piece, std::false_type());
         for (int c = first + kLanes; c < s.stride; c += kLanes) {
 #pragma GCC unroll 8
-            for (int part = 0; part < kParts; part++) pass(c + part * kWidth, part, std::true_type());
+            for (int piece = 0; piece < kPieces; piece++) pass(c + piece * kPiece, piece, std::true_type());
         }
         for (int i = 0; i < kLanes; i++) {
-            Vector sum;
-            for (int part = 0; part < kParts; part++) sum.part[part] = across[i][part];
-            product[first + i] += total(sum);
+            VectorOf<Cell> sum;
+            for (int piece = 0; piece < kPieces; piece++) sum.part[piece] = across[i][piece];
+            product[first + i] += static_cast<Cell>(total(sum));
         }
     }
 }
 // matrix -= v v', then copies the upper half to the lower half.
-void subtract_square_and_mirror(Shape s, double* matrix, const double* v, double* room) {
+template <class Cell>
+void subtract_square_and_mirror(Shape s, Cell* matrix, const Cell* v, Cell* room) {
     subtract_square_and_times_upper(s, matrix, v, v, room);
     for (int r = kLanes; r < s.stride; r += kLanes)
         for (int c = 0; c < r; c += kLanes) {
-            alignas(64) double block[kLanes][kLanes];
+            alignas(64) Cell block[kLanes][kLanes];
             for (int i = 0; i < kLanes; i++) at(block[i]) = at(matrix + static_cast<long>(c + i) * s.stride + r);
             for (int i = 0; i < kLanes; i++)
                 for (int j = 0; j < kLanes; j++) matrix[static_cast<long>(r + i) * s.stride + c + j] = block[j][i];
         }
 }
 
-inline void subtract_waiting(const Shape& s, double* matrix, const Scratch& scratch, bool by_half) {
+template <class Cell>
+inline void subtract_waiting(const Shape& s, Cell* matrix, const NewtonRow<Cell>& row, bool by_half) {
     if (by_half) {
-        subtract_square_and_mirror(s, matrix, scratch.square, scratch.product);
+        subtract_square_and_mirror(s, matrix, row.square, row.product);
     } else {
-        subtract_square(s, matrix, scratch.square);
+        subtract_square(s, matrix, row.square);
     }
+}
+// The matrix in the precision that the template names.
+template <class Cell>
+Cell* matrix_of(const BlendParts& model) {
+    if constexpr (std::is_same_v<Cell, float>) return model.single_matrix;
+    else return model.matrix;
 }
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
-// with A = scale * matrix. The subtraction is deferred, in `scratch.square`, to the model's next row, which reads the whole
+// with A = scale * matrix. The subtraction is deferred, in NewtonRow::square, to the model's next row, which reads the whole
 // matrix anyway. `by_half`: while a subtraction is deferred, only the upper half is valid.
+template <class Cell>
 inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double keep,
                        double curvature_share, double variance, const Scratch& scratch, bool by_half, bool& waits) {
     BlendState& state = *model.state;
-    double* matrix = model.matrix;
+    Cell* matrix = matrix_of<Cell>(model);
     const double* z = lesson.input(s, place);
     const std::int32_t* active = lesson.active + static_cast<long>(lesson.lines[place]) * s.stride;
     const int n_active = lesson.n_active[lesson.lines[place]];
     const double fade = weight == 1.0 ? keep : std::pow(keep, weight);
     const double given = curvature_share * *scratch.curvature, curvature = weight * (given > 0.01 ? given : 0.01);
-    double* u = scratch.product;
+    const NewtonRow<Cell> row(s, scratch);
+    const Cell* inputs = row.inputs(s, z);
+    Cell* u = row.product;
 
     if (waits && by_half) {
-        subtract_square_and_times_upper(s, matrix, scratch.square, z, u);
+        subtract_square_and_times_upper(s, matrix, row.square, inputs, u);
     } else if (waits) {
-        subtract_square_and_times(s, matrix, scratch.square, z, u);
+        subtract_square_and_times(s, matrix, row.square, inputs, u);
     } else {
-        times(s, matrix, z, active, n_active, u);
+        times(s, matrix, inputs, active, n_active, u);
     }
     double leverage = dot(z, u, s.stride);
     if (!(leverage >= 0.0 && leverage < 1e300)) {  // A is no longer positive definite, by rounding
         reset_matrix(s, matrix, state, variance);
-        times(s, matrix, z, active, n_active, u);
+        times(s, matrix, inputs, active, n_active, u);
         leverage = dot(z, u, s.stride);
     }
     double q = fade + curvature * state.scale * leverage;
@@ -585,18 +630,18 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     for (int k = 0; k < s.outputs; k++) {
         double* w = model.newton + k * s.stride;
         const double r = step * scratch.newton[k];
-        for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * at(u + c);
+        for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * wide_at(u + c);
     }
     const double shrink = curvature * state.scale / q;
     state.trace = (state.trace - shrink * state.scale * dot(u, u, s.stride)) / fade;
     state.scale /= fade;
     const double root = std::sqrt(shrink);
-    for (int c = 0; c < s.stride; c += kLanes) at(scratch.square + c) = at(u + c) * root;
+    for (int c = 0; c < s.stride; c += kLanes) store(row.square + c, wide_at(u + c) * root);
     const bool is_large = state.trace > kMostTrace * variance * s.columns;
     const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
     if (waits) return;
-    subtract_waiting(s, matrix, scratch, by_half);
+    subtract_waiting(s, matrix, row, by_half);
     if (is_large) limit_diagonal(s, matrix, state, variance);
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
 }
@@ -606,7 +651,7 @@ struct Matrices {
     bool by_half[kLanes] = {}, waits[kLanes] = {};
 };
 
-template <class Loss>
+template <class Cell, class Loss>
 void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, Matrices& matrices) {
     const int free_outputs = group.shape(0).outputs - 1;  // of a joint loss: one follows from the others
     const double share = Loss::kIsJoint && Loss::kHasLabels && rates.mean_curvature ? 2.0 / free_outputs : 1.0;
@@ -619,23 +664,23 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
+            newton_row<Cell>(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
                        rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
     });
 }
 // All rows of a step, for models whose matrices are learnt together.
-template <class Loss>
+template <class Cell, class Loss>
 void newton_step(Group<Loss>& group, const BlendRates& rates, bool knows_first, bool halves_matrix) {
     Matrices matrices;
+    const auto row = [&](int l) { return NewtonRow<Cell>(group.shape(l), group.scratch(l)); };
     for (int l = 0; l < group.n; l++) {
         matrices.by_half[l] = matrices.waits[l] = halves_matrix && group.lessons[l]->visit.n >= kRowsByHalf;
-        for (int c = 0; matrices.by_half[l] && c < group.shape(l).stride; c++)
-            group.scratch(l).square[c] = 0.0;  // nothing to subtract yet
+        for (int c = 0; matrices.by_half[l] && c < group.shape(l).stride; c++) row(l).square[c] = 0;  // nothing yet
     }
-    newton_pass(group, rates, knows_first, matrices);
+    newton_pass<Cell>(group, rates, knows_first, matrices);
     for (int l = 0; l < group.n; l++)
         if (matrices.waits[l])
-            subtract_waiting(group.shape(l), group.models[l]->matrix, group.scratch(l), matrices.by_half[l]);
+            subtract_waiting(group.shape(l), matrix_of<Cell>(*group.models[l]), row(l), matrices.by_half[l]);
 }
 
 // ---------------------------------------------------------------- the blend
@@ -749,8 +794,8 @@ inline bool needs_more_passes(const Lesson& lesson, const BlendRates& rates, boo
 inline int learn_together(const Lesson* lessons, int n, long most_bytes) {
     long size = 0;
     for (int l = 0; l < n; l++) {
-        const long stride = lessons[l].shape.stride;
-        size += 8 * stride * stride;
+        const long cell = lessons[l].model.singles ? sizeof(float) : sizeof(double);
+        size += cell * static_cast<long>(BlendParts::cells(lessons[l].shape));
         if (l > 0 && size > most_bytes) return l;
     }
     return n;
@@ -779,8 +824,8 @@ void learn_side_by_side(const Rows& rows, const Lesson* lessons, int n, const Bl
     for (int l = 0; l < n; l++) learn_loss<Loss>(rows, lessons[l], rates.loss);
 }
 
-template <class Loss>
-void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
+template <class Loss, class Cell>
+void blend_learn_in(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
     SurenessFade fade;
     for (int begin = 0; begin < n; begin += kLanes) {
         const Lesson* const some = lessons + begin;
@@ -790,17 +835,23 @@ void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRate
                 together = learn_together(some + l, n_some - l, kTogetherBytes);
                 Group<Loss> part(rows);
                 for (int i = l; i < l + together; i++) part.add(some[i], models[i]);
-                newton_step(part, rates, knows_first, care.halves_matrix);
+                newton_step<Cell>(part, rates, knows_first, care.halves_matrix);
             }
         };
         learn_side_by_side<Loss>(rows, some, n_some, rates, care.spares_passes, fade, newton);
     }
 }
 
+template <class Loss>
+void blend_learn(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
+    const auto learn = n > 0 && lessons[0].model.singles ? blend_learn_in<Loss, float> : blend_learn_in<Loss, double>;
+    learn(rows, lessons, n, rates, care);
+}
+
 // The same rows as if each were a step of its own, predicted by models that have learnt the rows before it. A model's rows
 // are learnt one after the other, so that its matrix stays in the cache.
-template <class Loss>
-void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
+template <class Loss, class Cell>
+void blend_follow_in(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
     SurenessFade fade;
     for (int begin = 0, together; begin < n; begin += together) {
         together = learn_together(lessons + begin, n - begin < kLanes ? n - begin : kLanes, kFollowingBytes);
@@ -810,7 +861,7 @@ void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRat
         const auto newton = [&](const BlendParts* models, bool knows_first) {
             Group<Loss> group(rows);
             for (int l = 0; l < n_left; l++) group.add(one[l], models[l]);
-            newton_pass(group, rates, knows_first, matrices);
+            newton_pass<Cell>(group, rates, knows_first, matrices);
         };
         for (int i = 0; i < lessons[begin].visit.n; i++) {
             while (lessons[begin + n_left - 1].visit.n <= i) n_left--;
@@ -821,9 +872,15 @@ void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRat
         for (int l = 0; l < together; l++) {
             const Lesson& lesson = lessons[begin + l];
             if (matrices.waits[l])
-                subtract_waiting(lesson.shape, BlendParts(lesson.shape, lesson.model).matrix, Scratch(lesson), false);
+                subtract_waiting(lesson.shape, matrix_of<Cell>(BlendParts(lesson.shape, lesson.model)),
+                                 NewtonRow<Cell>(lesson.shape, Scratch(lesson)), false);
         }
     }
+}
+template <class Loss>
+void blend_follow(const Rows& rows, const Lesson* lessons, int n, const BlendRates& rates, const Care& care) {
+    const auto follow = n > 0 && lessons[0].model.singles ? blend_follow_in<Loss, float> : blend_follow_in<Loss, double>;
+    follow(rows, lessons, n, rates, care);
 }
 
 void blend_weights(const Shape& s, const ModelMemory& memory, double* weights) {

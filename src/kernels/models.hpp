@@ -33,6 +33,7 @@ struct Model {
     Renewed renewed;
     Bends bends;            // inputs of this model only
     Lines<double> numbers;  // empty if the place is free
+    Lines<float> singles;   // those in single precision, if any
     SparseWeights sparse;   // weights of inputs without a column
     int stride = 0;         // stride of its weights
     bool is_free() const { return numbers.empty(); }
@@ -45,10 +46,11 @@ struct Model {
         copy.blend = blend;
         copy.bends = bends;
         copy.numbers = numbers;
+        copy.singles = singles;
         copy.stride = stride;
         return copy;
     }
-    ModelMemory memory() { return {&loss, &blend, numbers.data()}; }
+    ModelMemory memory() { return {&loss, &blend, numbers.data(), singles.empty() ? nullptr : singles.data()}; }
     ModelMemory memory() const { return const_cast<Model*>(this)->memory(); }  // read only
 };
 
@@ -97,10 +99,14 @@ struct Sgd {
     static constexpr bool kHasSparse = false;
     static constexpr bool kListsActive = false;  // it uses all inputs
     static constexpr bool kHasState = false;     // state besides its weights
-    static std::size_t size(const Shape& s) { return s.size(); }
+    static bool are_single(int, const Rates&) { return false; }
+    static std::size_t size(const Shape& s, bool) { return s.size(); }
+    static void make_numbers(const Shape& s, Model& model, bool) { model.numbers.assign(s.size(), 0.0); }
+    static void derive(const Shape& tree, Model& model, const Rates&) {
+        model.stride = static_cast<int>(model.numbers.size()) / tree.outputs;
+    }
     static void start(const Shape&, Model&, const Rates&) {}
     static void add_column(const Shape&, Model&, int, const Rates&) {}
-    static int stride_of(const Model& model, const Shape& s) { return static_cast<int>(model.numbers.size()) / s.outputs; }
     static void add_class(const Shape& s, Model& model, int k, double intercept) { model.numbers[k * s.stride] = intercept; }
     static void move(const Shape& old, const Model& from, const Shape& s, Model& to) {
         move_weights(old, from.numbers.data(), s, to.numbers.data(), false);
@@ -142,32 +148,49 @@ struct Blend {
     static constexpr bool kHasSparse = true;
     static constexpr bool kListsActive = true;
     static constexpr bool kHasState = true;
-    static std::size_t size(const Shape& s) { return BlendParts::size(s); }
+    // Whether models of a tree with so many columns have their matrix in single precision.
+    static bool are_single(int columns, const Rates& rates) { return columns > rates.single_columns; }
+    static std::size_t size(const Shape& s, bool is_single) {
+        return BlendParts::weights(s) + (is_single ? 0 : BlendParts::cells(s));
+    }
+    static void make_numbers(const Shape& s, Model& model, bool is_single) {
+        model.numbers.assign(size(s, is_single), 0.0);
+        model.singles.assign(is_single ? BlendParts::cells(s) : 0, 0.0f);
+    }
     static void start(const Shape& s, Model& model, const Rates& rates) {
         forget(s, BlendParts(s, model.memory()), rates.variance);
         model.loss.floor[0] = model.loss.floor[1] = rates.loss.floor.first;
     }
-    // The stride that leads to this size.
-    static int stride_of(const Model& model, const Shape& s) {
-        int stride = kLanes;
-        while (size({s.columns, stride, s.outputs}) < model.numbers.size()) stride += kLanes;
-        return stride;
+    // After loading: in files the matrix is always in double precision, behind the other numbers.
+    static void derive(const Shape& tree, Model& model, const Rates& rates) {
+        const bool is_whole = model.singles.empty();
+        Shape s = {tree.columns, kLanes, tree.outputs};
+        while (BlendParts::weights(s) + (is_whole ? BlendParts::cells(s) : 0) < model.numbers.size()) s.stride += kLanes;
+        model.stride = s.stride;
+        if (!is_whole || !are_single(tree.columns, rates) || model.numbers.size() != BlendParts::weights(s) + BlendParts::cells(s))
+            return;
+        const auto matrix = model.numbers.begin() + static_cast<std::ptrdiff_t>(BlendParts::weights(s));
+        model.singles.assign(matrix, model.numbers.end());
+        model.numbers.erase(matrix, model.numbers.end());
+        model.numbers.shrink_to_fit();
     }
     // Inserts a column. `s` includes it already; later columns move.
     static void add_column(const Shape& s, Model& model, int column, const Rates& rates) {
         const BlendParts parts(s, model.memory());
-        const auto open = [&](double* line) {
+        const auto open = [&](auto* line) {
             std::copy_backward(line + column, line + s.columns - 1, line + s.columns);
-            line[column] = 0.0;
+            line[column] = 0;
         };
         for (int k = 0; k < s.outputs; k++)
             for (double* weights : {parts.adagrad, parts.squares, parts.newton}) open(weights + k * s.stride);
-        double* const place = parts.matrix + static_cast<long>(column) * s.stride;
-        double* const end = parts.matrix + static_cast<long>(s.columns - 1) * s.stride;
-        std::copy_backward(place, end, end + s.stride);
-        std::fill_n(place, s.stride, 0.0);
-        for (int r = 0; r < s.columns; r++) open(parts.matrix + static_cast<long>(r) * s.stride);
-        parts.matrix[static_cast<long>(column) * s.stride + column] = rates.variance / parts.state->scale;
+        parts.with_matrix([&](auto* matrix) {
+            auto* const place = matrix + static_cast<long>(column) * s.stride;
+            auto* const end = matrix + static_cast<long>(s.columns - 1) * s.stride;
+            std::copy_backward(place, end, end + s.stride);
+            std::fill_n(place, s.stride, 0);
+            for (int r = 0; r < s.columns; r++) open(matrix + static_cast<long>(r) * s.stride);
+            place[column] = rates.variance / parts.state->scale;
+        });
         parts.state->trace += rates.variance;
     }
     static void add_class(const Shape& s, Model& model, int k, double intercept) {
@@ -179,9 +202,10 @@ struct Blend {
         move_weights(old, a.adagrad, s, b.adagrad, false);
         move_weights(old, a.squares, s, b.squares, true);
         move_weights(old, a.newton, s, b.newton, false);
-        for (int c = 0; c < old.columns; c++)
-            std::copy_n(a.matrix + static_cast<long>(c) * old.stride, old.columns,
-                        b.matrix + static_cast<long>(c) * s.stride);
+        b.with_matrix([&](auto* matrix) {
+            for (int r = 0; r < old.columns; r++)
+                for (int c = 0; c < old.columns; c++) matrix[static_cast<long>(r) * s.stride + c] = a.cell(old, r, c);
+        });
     }
     // Weights have the unit of the target, their variances its square, gradients its inverse.
     static void convert(const Shape& s, Model& model, const Conversion& to, const std::int32_t* levels) {
@@ -238,7 +262,7 @@ struct Blend {
     }
     // A copy with other bends. Dropped bends are conditioned out, as if their weights had always been 0, so that the other
     // inputs fit their part as well as possible. New bends start at 0.
-    static Model rebent(const Shape& tree, const Schema& schema, Model from, const Bends& bends, double variance) {
+    static Model rebent(const Shape& tree, const Schema& schema, Model from, const Bends& bends, const Rates& rates) {
         Model to;
         const Shape old = from.shape(tree);
         const BlendParts a(old, from.memory());
@@ -250,7 +274,7 @@ struct Blend {
         to.bends = bends;
         to.stride = bends.n() == 0 ? tree.stride : padded(tree.columns + bends.n());  // the tree's inputs, or its own
         const Shape s = to.shape(tree);
-        to.numbers.assign(size(s), 0.0);
+        make_numbers(s, to, are_single(tree.columns, rates));
         const BlendParts b(s, to.memory());
         std::vector<int> source(s.columns, -1);  // column of `from`, or -1
         for (int c = 0; c < tree.columns; c++) source[c] = c;
@@ -259,12 +283,16 @@ struct Blend {
             if (found >= 0) source[tree.columns + i] = tree.columns + found;
         }
         b.state->trace = 0.0;
+        b.with_matrix([&](auto* matrix) {
+            for (int r = 0; r < s.columns; r++) {
+                auto* line = matrix + static_cast<long>(r) * s.stride;
+                if (source[r] < 0) line[r] = rates.variance / b.state->scale;
+                for (int c = 0; c < s.columns && source[r] >= 0; c++)
+                    if (source[c] >= 0) line[c] = a.cell(old, source[r], source[c]);
+                b.state->trace += b.state->scale * line[r];
+            }
+        });
         for (int r = 0; r < s.columns; r++) {
-            double* line = b.matrix + static_cast<long>(r) * s.stride;
-            if (source[r] < 0) line[r] = variance / b.state->scale;
-            for (int c = 0; c < s.columns && source[r] >= 0; c++)
-                if (source[c] >= 0) line[c] = a.matrix[static_cast<long>(source[r]) * old.stride + source[c]];
-            b.state->trace += b.state->scale * line[r];
             for (int k = 0; k < s.outputs && source[r] >= 0; k++) {
                 b.adagrad[k * s.stride + r] = a.adagrad[k * old.stride + source[r]];
                 b.squares[k * s.stride + r] = a.squares[k * old.stride + source[r]];
@@ -293,11 +321,11 @@ struct Blend {
             parts.squares[k * s.stride + column] =
                 factor > 0.0 ? number(3 * k + SparseCell::kSquares) / (factor * factor) : 0.0;
         }
-        double& own = parts.matrix[static_cast<long>(column) * s.stride + column];
+        const double own = parts.cell(s, column, column);
         const double variance = std::min(own, number(SparseCell::kVariance) * factor * factor / parts.state->scale);
         if (variance > 0.0) {
             parts.state->trace -= parts.state->scale * (own - variance);
-            own = variance;
+            parts.with_matrix([&](auto* matrix) { matrix[static_cast<long>(column) * s.stride + column] = variance; });
         }
     }
     // A copy with the uncertainty of its weights reset.
@@ -310,7 +338,7 @@ struct Blend {
     // Second-order estimate of the rise of the loss without this input: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());
-        const double own = parts.state->scale * parts.matrix[static_cast<long>(column) * s.stride + column];
+        const double own = parts.state->scale * parts.cell(s, column, column);
         double sum = 0.0;
         for (int k = 0; k < s.outputs; k++) sum += parts.newton[k * s.stride + column] * parts.newton[k * s.stride + column];
         return own > 0.0 ? 0.5 * sum / own : 0.0;
@@ -384,29 +412,37 @@ private:
     // Resets everything except the weights.
     static void forget(const Shape& s, const BlendParts& parts, double variance) {
         std::fill_n(parts.squares, s.size(), 0.0);
-        std::fill_n(parts.matrix, static_cast<std::size_t>(s.stride) * s.stride, 0.0);
-        for (int c = 0; c < s.columns; c++) parts.matrix[static_cast<long>(c) * s.stride + c] = variance;
+        parts.with_matrix([&](auto* matrix) {
+            std::fill_n(matrix, BlendParts::cells(s), 0);
+            for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] = variance;
+        });
         parts.state->scale = 1.0;
         parts.state->trace = variance * s.columns;
     }
     static double trace_of(const Shape& s, const BlendParts& parts) {
         double sum = 0.0;
-        for (int c = 0; c < s.columns; c++) sum += parts.matrix[static_cast<long>(c) * s.stride + c];
+        for (int c = 0; c < s.columns; c++) sum += parts.cell(s, c, c);
         return sum;
     }
     // Updates the matrix when one weight is multiplied and a share of it is added to the intercept.
     static void convert_matrix(const Shape& s, const BlendParts& parts, int column, double factor, double shift) {
-        double* const own = parts.matrix + static_cast<long>(column) * s.stride;
-        for (int c = 0; c < s.columns; c++) parts.matrix[c] += shift * own[c];
-        for (int r = 0; r < s.columns; r++) {
-            double* line = parts.matrix + static_cast<long>(r) * s.stride;
-            line[0] += shift * line[column];
-        }
-        for (int c = 0; c < s.columns; c++) own[c] *= factor;
-        for (int r = 0; r < s.columns; r++) parts.matrix[static_cast<long>(r) * s.stride + column] *= factor;
+        parts.with_matrix([&](auto* matrix) {
+            auto* const own = matrix + static_cast<long>(column) * s.stride;
+            for (int c = 0; c < s.columns; c++) matrix[c] += shift * own[c];
+            for (int r = 0; r < s.columns; r++) {
+                auto* line = matrix + static_cast<long>(r) * s.stride;
+                line[0] += shift * line[column];
+            }
+            for (int c = 0; c < s.columns; c++) own[c] *= factor;
+            for (int r = 0; r < s.columns; r++) matrix[static_cast<long>(r) * s.stride + column] *= factor;
+        });
     }
     static void condition_out(const Shape& s, const BlendParts& parts, int column) {
-        double* const own = parts.matrix + static_cast<long>(column) * s.stride;
+        parts.with_matrix([&](auto* matrix) { condition_out(s, parts, matrix, column); });
+    }
+    template <class Cell>
+    static void condition_out(const Shape& s, const BlendParts& parts, Cell* matrix, int column) {
+        Cell* const own = matrix + static_cast<long>(column) * s.stride;
         const double variance = own[column];
         for (int k = 0; k < s.outputs; k++) {
             double* w = parts.newton + k * s.stride;
@@ -417,12 +453,12 @@ private:
         }
         for (int r = 0; r < s.columns && variance > 0.0; r++) {
             if (r == column) continue;
-            double* line = parts.matrix + static_cast<long>(r) * s.stride;
+            Cell* line = matrix + static_cast<long>(r) * s.stride;
             const double share = own[r] / variance;
             for (int c = 0; c < s.columns; c++)
                 if (c != column) line[c] -= share * own[c];
         }
-        for (int c = 0; c < s.columns; c++) own[c] = parts.matrix[static_cast<long>(c) * s.stride + column] = 0.0;
+        for (int c = 0; c < s.columns; c++) own[c] = matrix[static_cast<long>(c) * s.stride + column] = 0;
     }
 };
 
@@ -443,14 +479,14 @@ public:
 
     double bytes() const {
         std::size_t n = 0;
-        for (const Model& model : all) n += model.numbers.size();
-        return static_cast<double>(n * sizeof(double));
+        for (const Model& model : all) n += model.numbers.size() * sizeof(double) + model.singles.size() * sizeof(float);
+        return static_cast<double>(n);
     }
 
     Model fresh(const Shape& s) const {
         Model model;
         model.stride = s.stride;
-        model.numbers.assign(Kind::size(s), 0.0);
+        Kind::make_numbers(s, model, Kind::are_single(s.columns, rates));
         Kind::start(s, model, rates);
         model.loss.asked = asked;
         return model;
@@ -460,9 +496,12 @@ public:
         const Shape s = model.shape(tree);
         Model again;
         again.numbers.swap(model.numbers);
+        again.singles.swap(model.singles);
         std::fill(again.numbers.begin(), again.numbers.end(), 0.0);
+        std::fill(again.singles.begin(), again.singles.end(), 0.0f);
         Kind::start(s, again, rates);
         again.numbers.swap(model.numbers);
+        again.singles.swap(model.singles);
         again.loss.has_floor = model.loss.has_floor;
         again.loss.asked = asked;
         again.blend.memory = model.blend.memory;
@@ -492,10 +531,12 @@ public:
         free(model.renewed.model);
         model.renewed = Renewed();
     }
-    // Whether all models have room for so many columns of the tree.
+    // Whether all models have room for so many columns of the tree, in the right precision.
     bool have_room(int columns) const {
-        return std::all_of(all.begin(), all.end(),
-                           [&](const Model& one) { return one.is_free() || columns + one.bends.n() <= one.stride; });
+        const bool are_single = Kind::are_single(columns, rates);
+        return std::all_of(all.begin(), all.end(), [&](const Model& one) {
+            return one.is_free() || (columns + one.bends.n() <= one.stride && one.singles.empty() != are_single);
+        });
     }
     // The models in another shape, with room for `n_more` columns.
     std::vector<Model> moved(const Shape& old, const Shape& s, int n_more = 0) const {
@@ -511,7 +552,7 @@ public:
             if (old.outputs != s.outputs) out[i].sparse.widen(old.outputs, s.outputs);
             out[i].stride = n_bends == 0 ? s.stride : padded(s.columns + n_more + n_bends);
             const Shape own = out[i].shape(s);
-            out[i].numbers.assign(Kind::size(own), 0.0);
+            Kind::make_numbers(own, out[i], Kind::are_single(s.columns + n_more, rates));
             Kind::move(all[i].shape(old), all[i], own, out[i]);
         }
         return out;
@@ -542,14 +583,14 @@ public:
             if (!model.is_free()) {
                 model.loss.set_spread(model.loss.spread);
                 model.loss.asked = asked;
-                model.stride = Kind::stride_of(model, tree);
+                Kind::derive(tree, model, rates);
                 model.sparse.derive();
             }
     }
     template <class Archive>
     void visit(Archive& a) {
         a.each("model", all, [this](auto& inner, Model& model) {
-            inner("numbers", model.numbers);
+            inner.numbers("numbers", model.numbers, model.singles);
             if constexpr (Kind::kHasState) {
                 inner("floor_0", model.loss.floor[0]), inner("floor_1", model.loss.floor[1]);
                 inner("has_floor", model.loss.has_floor), inner("floor_rows", model.loss.floor_rows);

@@ -76,6 +76,7 @@ struct ModelMemory {
     LossState* loss;
     BlendState* blend;  // unused by SGD
     double* numbers;    // weights [outputs, stride], and whatever else the kind of model has: see its header
+    float* singles = nullptr;  // those in single precision, if it has any
 };
 
 // Rates at which losses and simple models learn, passed by Python (learn/constants.py).
@@ -118,6 +119,7 @@ struct BlendRates {
     bool mean_curvature = false;    // Newton divides by the mean curvature over the free outputs instead of half its sum
     LossRates loss;
     int costly_columns = std::numeric_limits<int>::max();  // a tree with more columns has wide models
+    int single_columns = std::numeric_limits<int>::max();  // with more, Newton's matrix is in single precision
 };
 
 // Savings of blends.

@@ -217,9 +217,12 @@ void check_target(const NumberTarget& target, const Table& table, std::size_t n_
 }
 
 void check_numbers(const Model& model, const Shape& shape) {
-    need(std::all_of(model.numbers.begin(), model.numbers.end(), is_weight), "model.numbers",
-         "must hold finite numbers, and none so large");
+    need(std::all_of(model.numbers.begin(), model.numbers.end(), is_weight) &&
+             std::all_of(model.singles.begin(), model.singles.end(), is_weight),
+         "model.numbers", "must hold finite numbers, and none so large");
     need_zero_padding(model.numbers, shape, "model.numbers");
+    need(model.singles.empty() || model.singles.size() == BlendParts::cells(shape), "model.numbers", "has a wrong length");
+    need_zero_padding(model.singles, shape, "model.numbers");
 }
 
 void check_model(const Model& model, const Shape& shape, Sgd) { check_numbers(model, shape); }
@@ -238,10 +241,11 @@ void check_model(const Model& model, const Shape& shape, Blend) {
     const BlendParts parts(shape, model.memory());
     need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",
          "has a negative sum of squares");
-    const double* const end = model.numbers.data() + model.numbers.size();
-    need(std::all_of(parts.matrix + static_cast<long>(shape.columns) * shape.stride, const_cast<double*>(end),
-                     [](double x) { return x == 0.0; }),
-         "model.numbers", "must be 0 behind the columns");
+    const bool has_zeros = parts.with_matrix([&](const auto* matrix) {
+        const auto* const end = matrix + BlendParts::cells(shape);
+        return std::all_of(matrix + static_cast<long>(shape.columns) * shape.stride, end, [](auto x) { return x == 0; });
+    });
+    need(has_zeros, "model.numbers", "must be 0 behind the columns");
 }
 
 void check_sparse_weights(const SparseWeights& weights, const Shape& shape, int n_sparse) {
@@ -281,7 +285,7 @@ public:
             need(!is_used_[i] || own.columns <= own.stride, "model.numbers", "has a wrong length");
             // Without bends it reads the common inputs, which have the stride of the tree.
             need(!is_used_[i] || model.bends.n() > 0 || own.stride == shape.stride, "model.numbers", "has a wrong length");
-            need_length(model.numbers, is_used_[i] ? Kind::size(own) : 0, "model.numbers");
+            need_length(model.numbers, is_used_[i] ? Kind::size(own, !model.singles.empty()) : 0, "model.numbers");
             if (is_used_[i]) check_model(model, own, kind);
             if constexpr (Kind::kHasSparse) check_sparse_weights(model.sparse, shape, is_used_[i] ? n_sparse : 0);
         }
@@ -472,7 +476,8 @@ template <class Tree>
 void heal_models(Tree& tree) {
     for (Model& model : tree.models.all) {
         if (model.is_free()) continue;
-        const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight);
+        const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight) &&
+                              std::all_of(model.singles.begin(), model.singles.end(), is_weight);
         for (float& number : model.sparse.numbers)
             if (!(std::abs(number) <= 1e30f)) number = 0.0f;
         const bool is_sure = model.blend.sureness > 0.0 && model.blend.sureness <= 1.0;

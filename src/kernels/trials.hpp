@@ -659,7 +659,7 @@ public:
     // Starts a trial of the node's model with these bends and this memory.
     void start_bend_trial(int node, const Bends& bends, double memory, double level, double price) {
         Model model = Blend::rebent(tree_.shape, tree_.table->schema, tree_.models[tree_.nodes[node].model].without_sparse(),
-                                    bends, tree_.models.rates.variance);
+                                    bends, tree_.models.rates);
         model.blend.memory = memory;
         tree_.models.make_places(1);
         drop_bend_trial(node);

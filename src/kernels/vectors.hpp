@@ -95,6 +95,76 @@ DRIFTREE_INLINE double choose(bool mask, double yes, double no) { return mask ? 
 DRIFTREE_INLINE double root(double x) { return std::sqrt(x); }
 // clang-format on
 
+// Eight floats, in the widest registers that they fill.
+// clang-format off
+#if defined(__AVX2__)
+constexpr int kSingleWidth = 8;
+#else
+constexpr int kSingleWidth = 4;
+#endif
+constexpr int kSingleParts = kLanes / kSingleWidth;
+typedef float SinglePart __attribute__((vector_size(4 * kSingleWidth), aligned(4), may_alias));
+#define DRIFTREE_EACH_SINGLE for (int i = 0; i < kSingleParts; i++)
+
+struct __attribute__((may_alias)) SingleVector {
+    SinglePart part[kSingleParts];
+    SingleVector() = default;
+    SingleVector(const SingleVector&) = default;
+    // NOLINTNEXTLINE(bugprone-unhandled-self-assignment)
+    DRIFTREE_INLINE SingleVector& operator=(const SingleVector& b) { DRIFTREE_EACH_SINGLE part[i] = b.part[i]; return *this; }
+    friend DRIFTREE_INLINE SingleVector operator-(SingleVector a, const SingleVector& b) { DRIFTREE_EACH_SINGLE a.part[i] -= b.part[i]; return a; }
+    friend DRIFTREE_INLINE SingleVector operator*(float a, SingleVector b) { DRIFTREE_EACH_SINGLE b.part[i] = a * b.part[i]; return b; }
+    DRIFTREE_INLINE SingleVector& operator+=(const SingleVector& b) { DRIFTREE_EACH_SINGLE part[i] += b.part[i]; return *this; }
+    DRIFTREE_INLINE SingleVector& operator-=(const SingleVector& b) { DRIFTREE_EACH_SINGLE part[i] -= b.part[i]; return *this; }
+};
+DRIFTREE_INLINE SingleVector& at(float* p) { return *reinterpret_cast<SingleVector*>(p); }
+DRIFTREE_INLINE const SingleVector& at(const float* p) { return *reinterpret_cast<const SingleVector*>(p); }
+// clang-format on
+
+DRIFTREE_INLINE Vector widened(const SingleVector& v) {
+    Vector out;
+#if defined(__AVX512F__)
+    out.part[0] = __builtin_convertvector(v.part[0], Part);
+#elif defined(__AVX2__)
+    const __m256 all = reinterpret_cast<__m256>(v.part[0]);
+    out.part[0] = reinterpret_cast<Part>(_mm256_cvtps_pd(_mm256_castps256_ps128(all)));
+    out.part[1] = reinterpret_cast<Part>(_mm256_cvtps_pd(_mm256_extractf128_ps(all, 1)));
+#else
+    for (int i = 0; i < kLanes; i++)
+        out.part[i / kWidth][i % kWidth] = static_cast<double>(v.part[i / kSingleWidth][i % kSingleWidth]);
+#endif
+    return out;
+}
+DRIFTREE_INLINE SingleVector narrowed(const Vector& v) {
+    SingleVector out;
+#if defined(__AVX512F__)
+    out.part[0] = __builtin_convertvector(v.part[0], SinglePart);
+#elif defined(__AVX2__)
+    out.part[0] = reinterpret_cast<SinglePart>(_mm256_set_m128(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(v.part[1])),
+                                                               _mm256_cvtpd_ps(reinterpret_cast<__m256d>(v.part[0]))));
+#else
+    for (int i = 0; i < kLanes; i++)
+        out.part[i / kSingleWidth][i % kSingleWidth] = static_cast<float>(v.part[i / kWidth][i % kWidth]);
+#endif
+    return out;
+}
+
+// Eight numbers of either precision: in registers as they are, or as doubles.
+template <class Cell>
+using VectorOf = std::conditional_t<std::is_same_v<Cell, float>, SingleVector, Vector>;
+template <class Cell>
+using PartOf = std::conditional_t<std::is_same_v<Cell, float>, SinglePart, Part>;
+template <class Cell>
+DRIFTREE_INLINE VectorOf<Cell> zeros() {
+    VectorOf<Cell> v;
+    for (auto& part : v.part) part = PartOf<Cell>{};
+    return v;
+}
+DRIFTREE_INLINE Vector wide_at(const double* p) { return at(p); }
+DRIFTREE_INLINE Vector wide_at(const float* p) { return widened(at(p)); }
+DRIFTREE_INLINE void store(double* p, const Vector& v) { at(p) = v; }
+DRIFTREE_INLINE void store(float* p, const Vector& v) { at(p) = narrowed(v); }
+
 typedef double Two __attribute__((vector_size(16), aligned(8)));
 typedef double Four __attribute__((vector_size(32), aligned(8)));
 typedef double Eight __attribute__((vector_size(64), aligned(8)));
@@ -116,9 +186,12 @@ DRIFTREE_INLINE double total(Vector v) {
     return sum_of(v.part[0]);
 }
 
-DRIFTREE_INLINE double dot(const double* a, const double* b, int n) {
+DRIFTREE_INLINE double total(const SingleVector& v) { return total(widened(v)); }
+
+template <class A, class B>
+DRIFTREE_INLINE double dot(const A* a, const B* b, int n) {
     Vector sum = all(0.0);
-    for (int i = 0; i < n; i += kLanes) sum += at(a + i) * at(b + i);
+    for (int i = 0; i < n; i += kLanes) sum += wide_at(a + i) * wide_at(b + i);
     return total(sum);
 }
 

@@ -72,7 +72,7 @@ def test_sums_are_additive_over_rows(setting, monkeypatch):
 
     Nobody rests here: who does looks at rows by their number in the stream.
     """
-    set_pace(monkeypatch, restless_share=1e9)
+    set_pace(monkeypatch, restless_share=1e9, nodes_always_rest=False)
     (one, (X, y, w)), (other, _) = make_grown(setting), make_grown(setting)
     X, y, w = X[:40], y[:40], w[:40]
     whole = one.engine.accumulate(X, y, w)

@@ -521,7 +521,8 @@ class NaiveTree:
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
-        self.trials_rest = False  # wholly, with their node
+        self.trials_rest = False  # wholly, with their node, in calm times
+        self.always_rest = max_bends > 0  # nodes far from any change
         self.block_rows, self.in_block = 1, False  # of trees that are large enough: set by a test
         self.costly_columns = self.COSTLY if max_bends else math.inf
         self.bins, self.n_trials = bins, trials
@@ -741,7 +742,7 @@ class NaiveTree:
         if self.measured and not self.in_block:
             node.resting = self.who_rests(node, node.rows)
         node.rows += rows.w.sum()
-        rests = self.measured and self.spares and node.resting[0]
+        rests = self.measured and (self.spares or self.always_rest) and node.resting[0]
         seen, stands_for = self.look_at(rows, rests=rests)
         part = rows.take(seen)
         loss, residual = node.model.forward(part)
@@ -924,7 +925,7 @@ class NaiveTree:
         node.evidence = fade * node.evidence + stands_for * rows.w.sum()
         earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
         node.recent = fade**self.RECENT * node.recent + earned
-        if self.trials_rest and stands_for != 1:
+        if self.trials_rest and self.spares and stands_for != 1:
             for sums in [*node.trials, *([node.bend] if node.bend else [])]:
                 sums.fade(fade)
             for grid in node.grid or []:

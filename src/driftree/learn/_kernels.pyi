@@ -702,6 +702,7 @@ class MeasuredEngine(_ModelTreeEngine):
         trials_rest: bool = False,
         nodes_always_rest: bool = False,
         costly_columns: int = ...,
+        single_columns: int = ...,
         block_rows: int = ...,
         wait_bytes: float = ...,
     ) -> None:

@@ -121,6 +121,8 @@ class MeasuredConstants:
     """The grid of a node with more rows does the same."""
     costly_columns: int = 128
     """With more columns, rows are costly: trials, other models and grids always rest."""
+    single_columns: int = 128
+    """With more columns, Newton's matrix is in single precision."""
     costly_trials: int = 1
     """Splits on trial at a time where rows are costly, besides those with a gain."""
     costly_grid_bytes: int = 1_500_000
@@ -237,6 +239,7 @@ STRAIGHT = replace(
     grid_rest_rows=math.inf,
     nodes_always_rest=False,
     costly_columns=2**31 - 1,
+    single_columns=2**31 - 1,
     block_rows=1,
 )
 

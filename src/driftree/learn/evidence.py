@@ -278,6 +278,7 @@ class MeasuredTrials:
             trials_rest=c.trials_rest,
             nodes_always_rest=c.nodes_always_rest,
             costly_columns=c.costly_columns,
+            single_columns=c.single_columns,
             block_rows=c.block_rows,
             wait_bytes=c.wait_bytes,
         )
@@ -320,9 +321,9 @@ class MeasuredTrials:
             self.grid_bins(size.n_columns, 4 * size.n_weights, size.n_categorical, n_numeric) + 1
         )
         n_slots *= c.first_rows > 0
-        return 8 * n_models * (3 * bent.n_weights + bent.stride**2) + n_slots * (
-            4 * size.n_weights + 24
-        )
+        cell = 4 if size.n_columns > c.single_columns else 8
+        model = 24 * bent.n_weights + cell * bent.stride**2
+        return n_models * model + n_slots * (4 * size.n_weights + 24)
 
     def grid_bins(self, n_columns: int, slot_bytes: int, n_categorical: int, n_numeric: int) -> int:
         """Return the number of bins per numeric feature within the memory limit."""
