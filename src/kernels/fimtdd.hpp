@@ -1,6 +1,6 @@
 // FimtddTree: FIMT-DD on the same table, nodes, models and prediction as the Dynamic Model Tree. The differences: only
 // leaves have models, leaves have split points, inner nodes have Page-Hinkley tests, and rows are learnt one by one, up to
-// the row at which a node is due. Python decides which nodes are split or deleted (baselines/fimtdd.py).
+// the row at which a node is due. Python decides which nodes are split or deleted (baselines.py).
 #pragma once
 #include <cstdint>
 #include <vector>
