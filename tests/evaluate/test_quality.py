@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from river import metrics
+from river import base, metrics
 from sklearn.metrics import f1_score, precision_recall_fscore_support, roc_auc_score
 
 from driftree.evaluate import (
@@ -94,6 +94,39 @@ def test_rivers_metrics_see_every_row():
         next(prequential("dmt", sea(2000), metrics={"efdt": metrics.Accuracy()}))
     with pytest.raises(TypeError, match=r"must be River's.*'accuracy'"):
         next(prequential("dmt", sea(2000), metrics=["accuracy"]))
+
+
+@pytest.mark.parametrize("learner", ["dmt", "vfdt-mc", "no-change"])
+def test_rivers_metrics_skip_rows_without_a_prediction(learner):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    y = np.where(X[:, 0] > 0, "yes", "no")
+    own = [metrics.Accuracy(), metrics.ConfusionMatrix(), metrics.LogLoss()]
+    given = {"pretrain": False, "metrics": own}
+    first, second = prequential(learner, [(X[:100], y[:100]), (X[100:], y[100:])], **given)
+    assert first.accuracy == 0  # nothing was learnt yet
+    assert own[0].get() == pytest.approx(second.accuracy)
+    assert own[1].total_weight == 200
+    assert {*own[1].classes} == {"yes", "no"}
+    assert own[2].get() > 0
+
+
+def test_rivers_metrics_count_predicted_labels_that_no_row_has_had():
+    class Stubborn(base.Classifier):
+        def learn_one(self, x, y):
+            pass
+
+        def predict_one(self, x):
+            return "perhaps" if x["x0"] > 0 else None
+
+    X = np.array([[1.0], [1.0], [-1.0], [1.0]])
+    own = [metrics.Accuracy(), metrics.ConfusionMatrix()]
+    batches = [(X, np.array(["yes", "no", "no", "yes"]))]
+    (record,) = prequential(Stubborn(), batches, pretrain=False, metrics=own)
+    assert record.accuracy == 0
+    assert own[0].get() == 0
+    assert own[1].total_weight == 3
+    assert own[1]["yes"]["perhaps"] == 2
 
 
 def test_the_sign_test_is_scipys():

@@ -40,9 +40,13 @@ if TYPE_CHECKING:
     from driftree.streams.stream import Task
 
 
+NO_PREDICTION = -1
+
+
 class Answer(NamedTuple):
     """Predictions of some rows: codes of labels or numbers, with probabilities.
 
+    A row without a prediction has the code -1, a label that no row has had a code below that.
     `probability` is that of each row's true label, `confidence` that of the predicted one; None if
     the learner has no probabilities.
     """
@@ -129,6 +133,8 @@ class LabelGrader(Grader):
 
     def __init__(self, classes: Sequence[Hashable] | None = None) -> None:
         self.codes: dict[Hashable, int] = {}
+        self.others: dict[Hashable, int] = {None: NO_PREDICTION}
+        """Codes of predicted labels that no row has had."""
         self.calibrations: dict[str, Calibration] = {}  # by learner
         self.classes = classes
         self.sample = {} if classes is None else {"classes": classes}
@@ -176,18 +182,19 @@ class LabelGrader(Grader):
         by_chance = 1 / len(self.codes)
         if answer is None:
             shares = np.full(len(rows), by_chance)
-            return Answer(np.full(len(rows), -1), shares, shares)
+            return Answer(np.full(len(rows), NO_PREDICTION), shares, shares)
         if np.ndim(answer) == 1:
-            return Answer(_look_up(self.codes, np.asarray(answer).tolist()))
+            return Answer(self._codes_of(np.asarray(answer).tolist()))
         classes = model.classes_.tolist()
         codes = decide(answer, _cut_of(model))
-        predicted = _look_up(self.codes, classes)[codes]
-        places = _look_up({label: i for i, label in enumerate(classes)}, rows.labels)
+        predicted = self._codes_of(classes)[codes]
+        place_of = {label: i for i, label in enumerate(classes)}
+        places = np.array([place_of.get(label, -1) for label in rows.labels], dtype=np.intp)
         probability = np.where(places >= 0, answer[np.arange(len(rows)), places], 0.0)
         confidence = answer[np.arange(len(rows)), codes]
         is_known = ~np.isnan(answer).any(axis=1)
         return Answer(
-            np.where(is_known, predicted, -1),
+            np.where(is_known, predicted, NO_PREDICTION),
             np.where(is_known, probability, by_chance),
             np.where(is_known, confidence, by_chance),
         )
@@ -198,9 +205,9 @@ class LabelGrader(Grader):
         These need not sum to 1.
         """
         if not isinstance(answers[0], Mapping):
-            return Answer(_look_up(self.codes, answers))
+            return Answer(self._codes_of(answers))
         predicted = [
-            _NOTHING if not proba or np.isnan(sum(proba.values())) else _predicted(proba)
+            None if not proba or np.isnan(sum(proba.values())) else _predicted(proba)
             for proba in answers
         ]
         probability, confidence = np.full((2, len(rows)), 1 / len(self.codes))
@@ -209,7 +216,17 @@ class LabelGrader(Grader):
             if total > 0:
                 probability[i] = proba.get(label, 0.0) / total
                 confidence[i] = proba[predicted[i]] / total
-        return Answer(_look_up(self.codes, predicted), probability, confidence)
+        return Answer(self._codes_of(predicted), probability, confidence)
+
+    def _codes_of(self, predicted: Iterable[Any]) -> NDArray[np.intp]:
+        """Return the codes of predicted labels."""
+        codes = []
+        for label in predicted:
+            code = self.codes.get(label)
+            if code is None:
+                code = self.others.setdefault(label, NO_PREDICTION - len(self.others))
+            codes.append(code)
+        return np.array(codes, dtype=np.intp)
 
     def score(self, learner: str, truth: list[NDArray[Any]], answers: list[Answer]) -> Scores:
         """Return F1 and others."""
@@ -259,13 +276,6 @@ def _cut_of(model: Any) -> Cut | None:
 
 def _predicted(proba: Mapping[Any, float]) -> Any:
     return decide_one(proba, proba.cut if isinstance(proba, _Decided) else None)
-
-
-_NOTHING = object()  # the label of a row without a prediction
-
-
-def _look_up(codes: Mapping[Any, int], labels: Iterable[Any]) -> NDArray[np.intp]:
-    return np.array([codes.get(label, -1) for label in labels], dtype=np.intp)
 
 
 # ---------------------------------------------------------------------- numbers
@@ -536,17 +546,24 @@ def read_metrics(metrics: Any, learners: Mapping[str, Any]) -> dict[str, list[Me
 def update_metric(
     metric: Any, truth: list[NDArray[Any]], answers: list[Answer], grader: Grader
 ) -> None:
-    """Update a metric with the rows of a batch: labels or, if it needs them, probabilities."""
-    labels = list(getattr(grader, "codes", ()))
-    for codes, answer in zip(truth, answers, strict=True):
-        if not labels:
-            for y, said in zip(codes.tolist(), answer.predicted.tolist(), strict=True):
+    """Update a metric with the rows of a batch: labels or, if it needs them, probabilities.
+
+    Rows without a prediction are skipped.
+    """
+    for targets, answer in zip(truth, answers, strict=True):
+        if not isinstance(grader, LabelGrader):
+            for y, said in zip(targets.tolist(), answer.predicted.tolist(), strict=True):
                 metric.update(y, said)
-        elif metric.requires_labels:
-            for code, said in zip(codes.tolist(), answer.predicted.tolist(), strict=True):
-                metric.update(labels[code], labels[said] if said >= 0 else None)
+            continue
+        labels = list(grader.codes)
+        is_known = answer.predicted != NO_PREDICTION
+        codes = targets[is_known].tolist()
+        if metric.requires_labels:
+            label_of = {code: label for label, code in (grader.codes | grader.others).items()}
+            for code, said in zip(codes, answer.predicted[is_known].tolist(), strict=True):
+                metric.update(labels[code], label_of[said])
         elif answer.probability is not None:
-            for code, share in zip(codes.tolist(), answer.probability.tolist(), strict=True):
+            for code, share in zip(codes, answer.probability[is_known].tolist(), strict=True):
                 metric.update(labels[code], _probabilities(labels, code, share))
 
 

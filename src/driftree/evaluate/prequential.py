@@ -99,8 +99,10 @@ def prequential(
         learners, those of the first Dynamic Model Tree. It must keep its history.
     metrics : metric of River or sequence of these, or dict of learners' names to them, optional
         Updated in place with every row that is tested, after the batch; with several learners, a
-        dict. `metrics=[river.metrics.MacroF1()]` says more than F1 where labels are rare. They are
-        not part of checkpoints: if an evaluation is resumed, they count only the rows after it.
+        dict. `metrics=[river.metrics.MacroF1()]` says more than F1 where labels are rare. They skip
+        rows that a classifier does not predict, as before it has learnt anything, whereas in
+        records these count as wrong. They are not part of checkpoints: if an evaluation is resumed,
+        they count only the rows after it.
 
     Yields
     ------
