@@ -444,6 +444,31 @@ def test_a_mistake_is_one_line_and_ends_with_2(loans, tmp_path, arguments, words
     assert "Traceback" not in result.output
 
 
+INTERRUPT_AN_IMPORT = """
+import os, signal, sys
+from driftree.__main__ import main
+module = sys.argv.pop(1)
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "driftree.streams", "driftree.learn._kernels"])
+def test_ctrl_c_while_a_command_starts_ends_quietly_with_130(module):
+    process = subprocess.run(
+        [sys.executable, "-c", INTERRUPT_AN_IMPORT, module, "versions"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 130
+    assert process.stdout == process.stderr == ""
+
+
 def test_ctrl_c_leaves_complete_files(loans, tmp_path):
     code = "import sys; from driftree.cli import app; app(sys.argv[1:])"
     out = tmp_path / "out"
