@@ -722,6 +722,7 @@ private:
         for (int i = 0; i < n; i++) target.add(given.targets[i], given.weights ? given.weights[i] : 1.0);
         if (!target.is_off()) return;
         Conversion to = target.renew();
+        if (to.factor < Kind::kLeastFactor) to = {0.0, 0.0};  // nothing learnt so far is of use
         if (asked_) renew_unit(given, n, to);
         watch.drop_rows();  // their losses are in the old unit
         const bool has_scaled_level = target.has_level && !target.has_log_link;

@@ -99,6 +99,7 @@ struct Sgd {
     static constexpr bool kHasSparse = false;
     static constexpr bool kListsActive = false;  // it uses all inputs
     static constexpr bool kHasState = false;     // state besides its weights
+    static constexpr double kLeastFactor = 0.0;
     static bool are_single(int, const Rates&) { return false; }
     static std::size_t size(const Shape& s, bool) { return s.size(); }
     static void make_numbers(const Shape& s, Model& model, bool) { model.numbers.assign(s.size(), 0.0); }
@@ -148,6 +149,9 @@ struct Blend {
     static constexpr bool kHasSparse = true;
     static constexpr bool kListsActive = true;
     static constexpr bool kHasState = true;
+    // Least factor of a conversion. With a smaller one, what was learnt would be less than the root of the least spread in
+    // the new unit, and sums of squares might overflow.
+    static constexpr double kLeastFactor = 1e-4;
     // Whether models of a tree with so many columns have their matrix in single precision.
     static bool are_single(int columns, const Rates& rates) { return columns > rates.single_columns; }
     static std::size_t size(const Shape& s, bool is_single) {

@@ -13,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "archive.hpp"
@@ -37,7 +38,7 @@ void need_flags(const Values& flags, const char* array) {
          "must hold only 0 and 1");
 }
 
-bool is_weight(double value) { return std::abs(value) <= kLargestWeight; }
+bool is_weight(double value) { return std::abs(value) <= kLargest; }
 
 // Lines of `wide` numbers, of which those from `columns` to `stride` are padding, which kernels add as well.
 template <class Values>
@@ -216,19 +217,23 @@ void check_target(const NumberTarget& target, const Table& table, std::size_t n_
     need(!target.has_level || table.n_features() >= kLevelInputs, "target_has_level", "has a level that is no feature");
 }
 
-void check_numbers(const Model& model, const Shape& shape) {
-    need(std::all_of(model.numbers.begin(), model.numbers.end(), is_weight) &&
-             std::all_of(model.singles.begin(), model.singles.end(), is_weight),
-         "model.numbers", "must hold finite numbers, and none so large");
+bool has_weights(const Model& model) {
+    return std::all_of(model.numbers.begin(), model.numbers.end(), is_weight) &&
+           std::all_of(model.singles.begin(), model.singles.end(), is_weight);
+}
+constexpr const char* kNotWeights = "must hold finite numbers, and none so large";
+
+// Stochastic gradient descent on numbers may diverge, to NaN as well; such a model is reset when it is to learn again.
+void check_model(const Model& model, const Shape& shape, Sgd, bool may_diverge) {
+    need(may_diverge || has_weights(model), "model.numbers", kNotWeights);
+    need_zero_padding(model.numbers, shape, "model.numbers");
+}
+
+void check_model(const Model& model, const Shape& shape, Blend, bool) {
+    need(has_weights(model), "model.numbers", kNotWeights);
     need_zero_padding(model.numbers, shape, "model.numbers");
     need(model.singles.empty() || model.singles.size() == BlendParts::cells(shape), "model.numbers", "has a wrong length");
     need_zero_padding(model.singles, shape, "model.numbers");
-}
-
-void check_model(const Model& model, const Shape& shape, Sgd) { check_numbers(model, shape); }
-
-void check_model(const Model& model, const Shape& shape, Blend) {
-    check_numbers(model, shape);
     need(std::abs(model.blend.preference) <= 8.0, "model.preference", "is out of range");
     need(model.blend.scale > 0.0 && is_weight(model.blend.scale), "model.scale", "must be above 0");
     need(is_weight(model.blend.trace), "model.trace", "is out of range");
@@ -261,7 +266,7 @@ void check_sparse_weights(const SparseWeights& weights, const Shape& shape, int 
     }
     for (std::size_t i = 0; i < weights.numbers.size(); i++) {
         const std::size_t c = i % width;
-        need(std::abs(weights.numbers[i]) <= 1e30f, "model.sparse_numbers", "must hold finite numbers, and none so large");
+        need(std::isfinite(weights.numbers[i]), "model.sparse_numbers", "must hold finite numbers");
         need(weights.numbers[i] >= 0.0f || (c > 0 && (c - 1) % 3 + 1 != SparseCell::kSquares), "model.sparse_numbers",
              "has a negative variance or sum of squares");
     }
@@ -277,7 +282,7 @@ public:
         is_used_[model] = true;
     }
     template <class Kind>
-    void check(const Shape& shape, Kind kind, int n_sparse = 0) const {
+    void check(const Shape& shape, Kind kind, bool may_diverge = false, int n_sparse = 0) const {
         for (std::size_t i = 0; i < models_.size(); i++) {
             const Model& model = models_[i];
             const Shape own = model.shape(shape);
@@ -286,7 +291,7 @@ public:
             // Without bends it reads the common inputs, which have the stride of the tree.
             need(!is_used_[i] || model.bends.n() > 0 || own.stride == shape.stride, "model.numbers", "has a wrong length");
             need_length(model.numbers, is_used_[i] ? Kind::size(own, !model.singles.empty()) : 0, "model.numbers");
-            if (is_used_[i]) check_model(model, own, kind);
+            if (is_used_[i]) check_model(model, own, kind, may_diverge);
             if constexpr (Kind::kHasSparse) check_sparse_weights(model.sparse, shape, is_used_[i] ? n_sparse : 0);
         }
     }
@@ -472,17 +477,26 @@ void check_evidence(const CandidateStore& evidence, const LossTree<Sgd>& tree, M
     }
 }
 
-template <class Tree>
-void heal_models(Tree& tree) {
-    for (Model& model : tree.models.all) {
+template <class Kind>
+void heal_models(Models<Kind>& models, const Shape& shape) {
+    for (Model& model : models.all) {
         if (model.is_free()) continue;
-        const bool is_sound = std::all_of(model.numbers.begin(), model.numbers.end(), is_weight) &&
-                              std::all_of(model.singles.begin(), model.singles.end(), is_weight);
         for (float& number : model.sparse.numbers)
-            if (!(std::abs(number) <= 1e30f)) number = 0.0f;
+            if (!std::isfinite(number)) number = 0.0f;
         const bool is_sure = model.blend.sureness > 0.0 && model.blend.sureness <= 1.0;
-        if (!is_sound || !is_sure || !(model.blend.scale > 0.0)) tree.models.restart(tree.shape, model);
+        if (!has_weights(model) || !is_sure || !(model.blend.scale > 0.0)) models.restart(shape, model);
     }
+}
+
+// A step that is not finite makes the padding NaN, and with it the prediction: here the intercept takes that over.
+void heal_padding(Models<Sgd>& models, const Shape& shape) {
+    for (Model& model : models.all)
+        for (std::size_t begin = 0; begin < model.numbers.size(); begin += shape.stride) {
+            const auto line = model.numbers.begin() + static_cast<std::ptrdiff_t>(begin), padding = line + shape.columns;
+            if (std::all_of(padding, line + shape.stride, [](double x) { return x == 0.0; })) continue;
+            *line = std::numeric_limits<double>::quiet_NaN();
+            std::fill(padding, line + shape.stride, 0.0);
+        }
 }
 
 }  // namespace
@@ -547,7 +561,7 @@ void ModelTree<Evidence>::check() {
     }
     check_evidence(evidence, *this, use);
     check_watch(watch, table->schema, n_classes, n_rows);
-    use.check(shape, Kind(), table->sparse.n());
+    use.check(shape, Kind(), !has_labels(), table->sparse.n());
     Bounds<false> bounds(kLargest);
     visit(bounds);
 }
@@ -557,7 +571,10 @@ template <class Evidence>
 void ModelTree<Evidence>::heal() {
     Bounds<true> bounds(kLargest);
     visit(bounds);
-    heal_models(*this);
+    if constexpr (std::is_same_v<Kind, Sgd>) {
+        if (!has_labels()) return heal_padding(models, shape);
+    }
+    heal_models(models, shape);
 }
 
 template class ModelTree<Trials>;
@@ -614,7 +631,7 @@ void FimtddTree::derive() {
 void FimtddTree::heal() {
     Bounds<true> bounds(kLargest);
     visit(bounds);
-    heal_models(*this);
+    heal_models(models, shape);
     for (SplitPoints& points : split_points) points.heal();
 }
 

@@ -166,16 +166,17 @@ public:
     bool is_sound() const {
         const auto fits = [](const std::vector<double>& values, int n) {
             return std::ssize(values) == n &&
-                   std::all_of(values.begin(), values.end(), [](double value) { return std::abs(value) < 1e250; });
+                   std::all_of(values.begin(), values.end(), [](double value) { return std::abs(value) <= kMost; });
         };
         return fits(weights, n_members) && fits(curvature, n_members * n_members) && fits(losses, n_members + 1) &&
                fits(agreement, n_members) && fits(rows, n_members + 1) &&
-               *std::min_element(rows.begin(), rows.end()) >= 0.0 && square >= 0.0 && square < 1e250 &&
+               *std::min_element(rows.begin(), rows.end()) >= 0.0 && square >= 0.0 && square <= kMost &&
                std::all_of(seen.begin(), seen.end(), [](double is) { return is == 0.0 || is == 1.0; });
     }
 
 private:
-    struct Sums {  // over the rows of a step
+    static constexpr double kMost = 1e250;  // largest sum
+    struct Sums {                           // over the rows of a step
         std::vector<double> gradient, curvature, losses, agreement;
         double rows = 0.0, square = 0.0;
     };
@@ -194,12 +195,13 @@ private:
         const double keep = std::exp(-sums.rows / rates.window);
         for (int m = 0; m < n_members; m++)
             for (int o = 0; o < m; o++) sums.curvature[o * n_members + m] = sums.curvature[m * n_members + o];
-        const auto fade = [keep](std::vector<double>& values, const std::vector<double>& more) {
-            for (std::size_t i = 0; i < values.size(); i++) values[i] = keep * values[i] + more[i];
+        const auto faded = [keep](double sum, double more) { return std::clamp(keep * sum + more, -kMost, kMost); };
+        const auto fade = [&](std::vector<double>& values, const std::vector<double>& more) {
+            for (std::size_t i = 0; i < values.size(); i++) values[i] = faded(values[i], more[i]);
         };
         fade(curvature, sums.curvature), fade(losses, sums.losses), fade(agreement, sums.agreement);
         for (double& weight : rows) weight = keep * weight + sums.rows;
-        square = keep * square + sums.square;
+        square = faded(square, sums.square);
         std::vector<double>& step = sums.gradient;
         matrix_ = curvature;
         for (int m = 0; m < n_members; m++) {

@@ -17,8 +17,7 @@ namespace driftree {
 
 // Limits of a state (soundness.cpp), so that no sum overflows, however long it learns.
 constexpr std::int64_t kMostRows = std::int64_t{1} << 53;  // rows that are counted
-constexpr double kLargestWeight = 1e60;                    // largest weight of a model
-constexpr double kLargest = 1e150;                         // largest sum: its square is still finite
+constexpr double kLargest = 1e150;                         // largest number: its square is still finite
 
 constexpr int kLevels = 33;  // 32 levels of a categorical feature, and one for all later levels
 

@@ -388,6 +388,50 @@ def test_a_copy_learns_on_bit_by_bit(loss, how, tmp_path):
     assert [str(event) for event in model.events_] == [str(event) for event in other.events_]
 
 
+def check_a_copy(model, X, y, path):
+    """A copy predicts the same, and learns on as the model does; so does the model itself."""
+    before = model.predict(X)
+    model.save(path)
+    for other in (pickle.loads(pickle.dumps(model)), driftree.load(path), model):
+        np.testing.assert_array_equal(other.predict(X), before)
+    other = driftree.load(path)
+    for one in (model, other):
+        one.partial_fit(X, y)
+    np.testing.assert_array_equal(other.predict(X), model.predict(X))
+
+
+OUTLIERS = [1e10, 1e20, 1e60, 1e100]
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student", "poisson", "quantile"])
+@pytest.mark.parametrize("outliers", [[one] for one in OUTLIERS] + [OUTLIERS], ids=repr)
+def test_a_copy_after_targets_far_off_is_the_same(loss, outliers, tmp_path):
+    X, y = np.random.default_rng(1).uniform(size=(2, 400, 3))
+    y = y.sum(axis=1)
+    model = DynamicModelTreeRegressor(loss).partial_fit(X[:300], y[:300])
+    for i, outlier in enumerate(outliers):
+        model.partial_fit(X[300 + i : 301 + i], [outlier])
+        check_a_copy(model, X[310:], y[310:], tmp_path / "model.dmt")
+
+
+def test_a_copy_of_a_forest_after_targets_far_off_is_the_same(tmp_path):
+    X, y = np.random.default_rng(1).uniform(size=(2, 400, 3))
+    model = DynamicModelForestRegressor().partial_fit(X[:300], y[:300].sum(axis=1))
+    model.partial_fit(1e50 * X[300:310], 1e99 * y[300:310, 0])
+    model.partial_fit(X[310:320], y[310:320, 0])
+    check_a_copy(model, X[320:], y[320:, 0], tmp_path / "model.dmt")
+
+
+@pytest.mark.parametrize("n_rows", [100, 200, 2000])
+def test_a_copy_of_a_regressor_that_has_diverged_is_the_same(n_rows, tmp_path):
+    """By one pass of gradient descent with too long steps, in the end to NaN."""
+    X = np.random.default_rng(1).normal(size=(n_rows, 3))
+    y = X.sum(axis=1)
+    model = DynamicModelTreeRegressor.paper(learning_rate=3.0).partial_fit(X, y)
+    assert not (np.abs(model.predict(X)) < 1e20).all()
+    check_a_copy(model, X[:5], y[:5], tmp_path / "model.dmt")
+
+
 # ---------------------------------------------------------------------- wrong input
 WRONG_LEVELS = [0, 1, 0.3, np.nan, None, "0.9", [0.5, 0.9], np.array([0.5, 0.9]), True]
 
