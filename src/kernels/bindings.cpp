@@ -90,7 +90,8 @@ std::tuple<double, double> noise_floor(const Engine& engine, int model) {
 template <class Engine>
 double spread(const Engine& engine, int model) {
     const Reading lock(engine);
-    return engine.models[checked_model(engine, model)].loss.spread * engine.target.scale * engine.target.scale;
+    const double scale = engine.target.told_scale();
+    return engine.models[checked_model(engine, model)].loss.spread * scale * scale;
 }
 
 LossKind loss_named(const std::string& name) {
@@ -295,7 +296,7 @@ void bind_model_tree(nb::class_<Engine>& bound) {
         .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
         .def_prop_ro("variance_power", reading<Engine>([](const Engine& e) { return e.target.power; }))
         .def_prop_ro("target_shift", reading<Engine>([](const Engine& e) { return e.target.shift; }))
-        .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.scale; }))
+        .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.told_scale(); }))
         .def_prop_rw("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }),
                      [](Engine& e, bool value) {
                          const Writing lock(e);

@@ -78,7 +78,9 @@ struct NumberTarget {
     double power = 1.0;  // with a log link, the power of the mean that variances grow with
 
     double scaled(double y) const { return (y - shift) / scale; }
-    double unscaled(double t) const { return shift + scale * t; }
+    // Until y varies there is no scale, and nothing else could be predicted in any unit of y.
+    double told_scale() const { return is_known || has_log_link ? scale : 0.0; }
+    double unscaled(double t) const { return shift + told_scale() * t; }
 
     void add(double y, double weight) {
         for (int k = 0; k < kLevelInputs; k++) {
@@ -117,7 +119,7 @@ struct NumberTarget {
     void learn_reach(double error) { driftree::learn_reach(reach, error); }
     // The same for quantiles: each has its own offset, which moves by a share of the spread's root.
     void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
-        for (std::size_t k = 0; k < offset.size(); k++)
+        for (std::size_t k = 0; k < offset.size() && is_known; k++)
             offset[k] += kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0));
     }
     template <class Archive>

@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from exported import run_python
 from river import checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -106,8 +107,24 @@ def test_the_unit_of_the_target_does_not_matter(loss, factor, shift):
     plain, _ = course(X, y, loss=loss)
     other, _ = course(X, [factor * number + shift for number in y], loss=loss)
     other = (other - shift) / factor
-    np.testing.assert_allclose(other[2:800], plain[2:800], rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(other[1:800], plain[1:800], rtol=1e-3, atol=1e-3)
     assert error_of(other, y, 800) == pytest.approx(error_of(plain, y, 800), rel=0.05)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+@pytest.mark.parametrize("n_rows", [1, 50])
+def test_until_the_target_varies_nothing_depends_on_its_unit(loss, n_rows):
+    model = learnt([{"a": float(i)} for i in range(n_rows)], [42.0] * n_rows, loss=loss)
+    x = {"a": 1.0}
+    if loss == "quantile":
+        assert (model.predict_quantiles(pd.DataFrame([x])) == 42.0).all()
+    else:
+        assert model.predict_interval_one(x) == (42.0, 42.0)
+    assert model.predict_one(x) == 42.0
+    assert model.explain_one(x).error == 0
+    assert driftree.export_text(model).endswith("= 42")
+    assert not model.counterfactual(x, above=50).changes
+    assert (run_python(model, [x]) == 42.0).all()
 
 
 def test_a_target_that_never_varies_and_one_that_begins_to():

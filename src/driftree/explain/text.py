@@ -453,7 +453,7 @@ def _formula(
 
 def _more_digits(leaf: LeafModel, intercept: float) -> int:
     """Return how many leading digits an intercept has beyond the precision needed."""
-    if leaf.unit is None or not intercept:
+    if leaf.unit is None or not leaf.unit.factor or not intercept:
         return 0
     size = abs(intercept) / leaf.unit.factor
     return min(ALL_DIGITS - DIGITS, max(0, math.ceil(math.log10(size)))) if size > 1 else 0

@@ -484,8 +484,15 @@ def _leaf(
         weights[:, columns].tolist(),
         list(zip(bends, weights[:, engine.n_columns :].T.tolist(), strict=True)),
         engine.floor(place) if hasattr(engine, "floor") else (0.0, 0.0),  # FIMT-DD has none
-        0.0 if reach is None else reach * math.sqrt(engine.spread(place)) / engine.target_scale,
+        _half_interval(engine, place, reach),
     )
+
+
+def _half_interval(engine: Any, model: int, reach: float | None) -> float:
+    """Return half of an interval's width in the models' unit; 0 while the target has not varied."""
+    if reach is None or not engine.target_scale:
+        return 0.0
+    return reach * math.sqrt(engine.spread(model)) / float(engine.target_scale)
 
 
 def _target(tree: Any) -> dict[str, Any]:

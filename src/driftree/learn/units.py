@@ -30,7 +30,8 @@ class Unit(NamedTuple):
     Attributes
     ----------
     shift, factor : float
-        A sum t becomes `shift + factor * t`; a weight or an effect w becomes `factor * w`.
+        A sum t becomes `shift + factor * t`; a weight or an effect w becomes `factor * w`. The
+        factor is 0 until the target varies.
     has_log_link : bool
         Whether this is the logarithm of the prediction.
 
@@ -59,9 +60,12 @@ class Unit(NamedTuple):
         return math.exp(min(read, 700.0))
 
     def model_sum(self, number: float) -> float:
-        """Return the sum of a model for a prediction; minus infinity if there is none."""
+        """Return the sum of a model for a prediction; infinity, or minus it, if there is none."""
         if not self.has_log_link:
-            return (number - self.shift) / self.factor
+            away = number - self.shift
+            if not self.factor:
+                return math.copysign(math.inf, away) if away else 0.0
+            return away / self.factor
         return (math.log(number) - self.shift) / self.factor if number > 0 else -math.inf
 
 

@@ -321,7 +321,7 @@ def write_signed(value: float, unit: Unit | None = None) -> str:
 
 def _write_in_unit(value: float, unit: Unit) -> str:
     size, step = abs(value), unit.factor / 1000
-    if size < step / 2:
+    if size <= step / 2:
         return "0"
     if not 1e-5 <= size < 99_999:
         number, exponent = f"{value:+.1e}".split("e")
