@@ -327,6 +327,7 @@ auto bind_row_face(nb::module_& m, const char* name) {
     using Face = RowFace<Engine>;
     return nb::class_<Face>(m, name)
         .def("learn", &Face::learn, nb::arg().none(), nb::arg().none(), nb::arg() = 1.0)  // Python rejects None
+        .def("takes", &Face::takes, nb::arg().none(), nb::arg().none())
         .def("predict", &Face::predict, nb::arg().none())
         .def("probabilities", &Face::probabilities, nb::arg().none())
         .def(

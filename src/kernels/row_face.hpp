@@ -59,16 +59,23 @@ public:
             engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
             Room room(n_features);
-            double* row = room.data();
-            if (!reader_.read(x, engine_.table->absent, n_own(), true, row, batch)) return nb::borrow(Py_NotImplemented);
-            for (int j = 0; j < n_features; j++)
-                if (engine_.schema().lacks_column(j, row[j])) return nb::borrow(Py_NotImplemented);
+            if (!read_to_learn(x, room.data(), batch)) return nb::borrow(Py_NotImplemented);
             lock.open();
-            engine_.learn({row, n_features, batch.held(), &target, &weight}, 1);
+            engine_.learn({room.data(), n_features, batch.held(), &target, &weight}, 1);
         }
         if constexpr (requires { engine_.show_level(); }) engine_.show_level();
         if (!engine_.has_due()) return nb::none();
         return nb::cast(new Held(owner_, engine_, lock), nb::rv_policy::take_ownership);
+    }
+    // Whether `learn` would learn the row: nothing in it is new or wrong, besides new sparse features. Learns nothing.
+    bool takes(nb::handle x, nb::handle label) {
+        const Predicting lock(engine_);
+        double target;
+        if (!read_target(label, target)) return false;
+        RowSpace space;
+        if (engine_.table->absent_is_zero) return read_sparse(x, true, space) && has_room(space.batch, space.fresh);
+        Room room(engine_.table->n_features());
+        return read_to_learn(x, room.data(), space.batch);
     }
     int n_features() const { return engine_.table->n_features(); }
     // Reads a dict as a row of numbers [features], for other ways to learn or predict; returns false if Python must read it.
@@ -76,10 +83,9 @@ public:
         const Predicting lock(engine_);
         const Table& table = *engine_.table;
         RowSpace space;
-        if (table.has_sparse() || !reader_.read(x, table.absent, n_own(), is_learning, row, space.batch)) return false;
-        for (int j = 0; j < table.n_features() && is_learning; j++)
-            if (table.schema.lacks_column(j, row[j])) return false;
-        return true;
+        if (table.has_sparse()) return false;
+        return is_learning ? read_to_learn(x, row, space.batch)
+                           : reader_.read(x, table.absent, n_own(), false, row, space.batch);
     }
     // Reads the code of a known label, or a number; returns false if Python must read it.
     bool read(nb::handle label, double& target) {
@@ -231,6 +237,13 @@ private:
         target = code;
         return code >= 0 && code < engine_.n_classes;
     }
+    bool read_to_learn(nb::handle x, double* row, SparseBatch& held) {
+        const Table& table = *engine_.table;
+        if (!reader_.read(x, table.absent, n_own(), true, row, held)) return false;
+        for (int j = 0; j < table.n_features(); j++)
+            if (table.schema.lacks_column(j, row[j])) return false;
+        return true;
+    }
     bool read_sparse(nb::handle x, bool is_learning, RowSpace& space) {
         return reader_.read_sparse(x, is_learning, engine_.table->sparse, space.batch, space.fresh);
     }
@@ -242,23 +255,29 @@ private:
         for (const auto& one : fresh) names.add(one.name);
         return static_cast<int>(nb::len(names));
     }
+    // Whether new features can get an id.
+    bool has_room(const SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
+        if (fresh.empty()) return true;
+        if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
+            for (const auto& one : fresh)
+                if (n_own() > 0 && reader_.names.contains(one.name)) return false;  // the model's own
+            return reader_.sparse.n() + n_different(batch, fresh) <= engine_.most_sparse;
+        }
+        return false;
+    }
     // Gives new features an id; returns false if there is no room. The same name may occur in several rows.
     bool add_names(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
         if (fresh.empty()) return true;
+        if (!has_room(batch, fresh)) return false;
         if constexpr (requires(Engine& e) { e.make_sparse(1); }) {
             SparseNames& known = reader_.sparse;
-            for (const auto& one : fresh)
-                if (n_own() > 0 && reader_.names.contains(one.name)) return false;  // the model's own
-            const int n_more = n_different(batch, fresh);
-            if (known.n() + n_more > engine_.most_sparse) return false;
-            engine_.make_sparse(known.n_places_with(n_more));
+            engine_.make_sparse(known.n_places_with(n_different(batch, fresh)));
             for (const auto& one : fresh) {
                 const int id = known.find(one.name.ptr());
                 batch.ids[one.place] = id >= 0 ? id : known.add(one.name.ptr());
             }
-            return true;
         }
-        return false;
+        return true;
     }
     // The leaf, or -1 if Python must read the row.
     int predict_row(nb::handle x, double* predictors) {

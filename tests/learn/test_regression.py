@@ -9,7 +9,6 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from exported import run_python
 from river import checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -19,6 +18,7 @@ from driftree import (
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
 )
+from exported import run_python
 
 MODELS = {
     "measured": DynamicModelTreeRegressor,

@@ -68,3 +68,40 @@ def test_a_key_that_is_gone_is_not_taken_for_the_next_at_its_place():
             half = "xyz"[i % 3]
             model.learn_one(kind({half + half: float(i)}), i % 2)
     assert np.array_equal(engine_of(fast).weights(0), engine_of(slow).weights(0))
+
+
+@pytest.mark.filterwarnings("ignore:the rows hold no feature")
+@pytest.mark.parametrize("make", [DynamicModelTreeClassifier, FIMTDDClassifier])
+def test_rows_that_are_taken_are_learnt_without_python(make):
+    rng = np.random.default_rng(1)
+    model = make()
+    model.learn_one({"a": 1.0}, True)
+    face = model._tree.encoder.row_face
+    found = set()
+    for i in range(300):
+        row, label = draw_row(rng, i, "gaps"), bool(rng.random() < 0.5)
+        before = {name: array.tolist() for name, array in engine_of(model).arrays().items()}
+        is_taken = face.takes(row, label)
+        assert repr(before) == repr({k: v.tolist() for k, v in engine_of(model).arrays().items()})
+        assert is_taken == (face.learn(row, label) is not NotImplemented)
+        if not is_taken:
+            model.learn_one(row, label)
+        found.add(is_taken)
+    assert found == {True, False}
+    for row, label in (
+        ({"a": "text"}, True),
+        ({"a": np.inf}, True),
+        ({"a": 1.0}, "new"),
+        (7, True),
+    ):
+        assert not face.takes(row, label)
+
+
+def test_new_words_of_sparse_rows_are_taken_while_there_is_room():
+    model = DynamicModelTreeClassifier(absent="zero")
+    model.learn_one({"a": 1.0}, True)
+    face = model._tree.encoder.row_face
+    assert face.takes({"b": 1.0, "c": "text"}, True)
+    assert not face.takes({"b": np.inf}, True)
+    assert not face.takes({"b": 1.0}, False)  # a new label
+    assert face.n_sparse == 1

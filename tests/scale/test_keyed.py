@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 
@@ -31,9 +32,10 @@ def one_by_one(rows, labels, **options):
 
 # ---------------------------------------------------------------------- the same bits
 @pytest.mark.parametrize("size", [7, 250, 600])
-def test_batches_give_the_models_of_single_rows(size):
+@pytest.mark.parametrize("memory", [0, 2**28])
+def test_batches_give_the_models_of_single_rows(size, memory):
     rows, labels = draw_rows(600)
-    keyed = KeyedModels(make, "key")
+    keyed = KeyedModels(make, "key", memory=memory)
     for start in range(0, 600, size):
         part = slice(start, start + size)
         keyed.learn_many(to_columns(rows[part]), labels[part])
@@ -96,8 +98,8 @@ def test_a_commit_that_fails_changes_nothing(tmp_path):
         for position in (-1, 7.5, "7", 2**63):
             with pytest.raises(ValueError, match="position must be a number of rows"):
                 keyed.commit(position)
-        keyed.learn_one({"key": "b", "x": 1.0}, date(2026, 1, 1))
-        keyed.parent = None  # which could not be kept, either
+        keyed.learn_one({"key": "b", "x": 1.0}, "yes")
+        keyed["b"].learn_one({"x": 1.0}, date(2026, 1, 1))  # past the check of labels
         with pytest.raises(TypeError, match="model of key 'b' cannot be kept on disk: a label is"):
             keyed.commit(20)
         assert keyed.position == 10
@@ -290,6 +292,38 @@ def test_refused_rows_do_not_hold_up_the_others():
     assert "only wrong" not in keyed
     del rows[20], labels[20]
     assert learnt(keyed) == learnt(one_by_one(rows, labels))
+
+
+def rows_that_one_model_refuses():
+    """A column is of text for the parent and of numbers for 'b'; of numbers for both; new."""
+    rows = [
+        {"key": "a", "x": "text", "z": 1.0},
+        {"key": "b", "x": 1.0, "z": 1.0},
+        {"key": "b", "x": "text", "z": 1.0},  # b refuses it
+        {"key": "b", "x": 2.0, "z": 1.0},
+        {"key": "c", "x": "text", "z": "text"},  # the parent refuses it
+        {"key": "b", "x": "new", "z": 1.0, "new": 1.0},  # b refuses it, the parent has to read it
+        {"key": "c", "x": 3.0, "z": 1.0},
+    ]
+    return rows, ["yes", "no", "yes", "no", "yes", "maybe", "no"], [2, 4, 5]
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("memory", [0, 2**28])
+def test_a_row_that_one_model_refuses_is_learnt_by_none(by_row, memory):
+    rows, labels, refused = rows_that_one_model_refuses()
+    keyed = KeyedModels(make, "key", memory=memory)
+    if by_row:
+        for i, (x, y) in enumerate(zip(rows, labels, strict=True)):
+            with pytest.raises(ValueError, match="numeric") if i in refused else nullcontext():
+                keyed.learn_one(x, y)
+    else:
+        with pytest.raises(ValueError, match=r"3 of 7 rows .* row 2 .* row 4 .* row 5 "):
+            keyed.learn_many(rows, labels)
+    kept = [i for i in range(len(rows)) if i not in refused]
+    others = one_by_one([rows[i] for i in kept], [labels[i] for i in kept])
+    assert learnt(keyed) == learnt(others)
+    assert keyed.n_rows_seen_ == keyed.parent.n_rows_seen_ == 4
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,8 @@ class _RowFace:
         ...`. If something in the row is new, so that Python must read it, change nothing and return
         NotImplemented.
         """
+    def takes(self, x: object, label: object, /) -> bool:
+        """Return whether nothing in a row is new or wrong, besides new sparse features."""
     def predict(self, x: object, /) -> Any:
         """Return the most probable label of a dict, or NotImplemented if Python must read it."""
     def probabilities(self, x: object, /) -> dict[Any, float] | None:
@@ -606,7 +608,7 @@ class _ModelTreeEngine(_TreeEngine):
         """The shift in (y - shift) / scale, which the models learn."""
     @property
     def target_scale(self) -> float:
-        """The scale in (y - shift) / scale, which the models learn."""
+        """The scale in (y - shift) / scale, which the models learn; 0 until y varies."""
     @property
     def reaches(self) -> _Doubles:
         """For each of REACH_LEVELS, the reach of an interval in roots of the spread.
@@ -938,7 +940,7 @@ class FimtddEngine(_TreeEngine):
         """The shift in (y - shift) / scale, which the models learn."""
     @property
     def target_scale(self) -> float:
-        """The target's standard deviation, the unit of its reductions."""
+        """The target's standard deviation, the unit of its reductions; 0 until it varies."""
     def best_splits(self, leaf: int) -> list[tuple[float, int, float, bool, bool]]:
         """Return per feature the best (SDR, feature, threshold, equality, missing_left)."""
     def split_points(self, leaf: int, feature: int) -> tuple[_Doubles, _Matrix]:

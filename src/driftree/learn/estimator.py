@@ -196,6 +196,15 @@ class StreamEstimator(LearntState):
             if tree is None or w != 1.0 or not _learn_weighed(tree, x, y):
                 self._learn(self._read_one(x, y, w))  # something is new, invalid or weighted
 
+    def _takes(self, x: Mapping[Hashable, Any], y: Hashable) -> bool:
+        """Return whether nothing in a row is new or wrong, so that it will not be refused."""
+        return self._tree is not None and self._tree.encoder.row_face.takes(x, y)
+
+    def _check_one(self, x: Mapping[Hashable, Any], y: Hashable, w: float) -> None:
+        """Raise if `learn_one` would; nothing is learnt."""
+        with self._learning():
+            self._read_one(x, y, w)
+
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
         """Learn a data frame (pandas, polars, pyarrow, ...), whose columns may vary between calls.
 

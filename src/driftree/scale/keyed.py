@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Hashable
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self
 
 import numpy as np
 from river.utils import dataframe
@@ -39,7 +40,7 @@ from driftree.stored import CLASSES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -50,6 +51,19 @@ if TYPE_CHECKING:
 MEMORY = 2**28
 RECENT_CHANGE = 100  # rows of a key
 ENOUGH_ROWS = 20  # of a key, for a meaningful loss
+
+
+Row = tuple[dict[Hashable, Any], Any, float]
+"""Features, target and weight."""
+
+
+class Learnt(NamedTuple):
+    """A row that a key's own model has learnt."""
+
+    answer: Any
+    """What it predicted before; None if it was new."""
+    has_changed: bool
+    """Whether its tree changed."""
 
 
 class KeyedModels(Closing):
@@ -90,7 +104,8 @@ class KeyedModels(Closing):
     Notes
     -----
     Every key learns its rows one by one. So batches of any size give the same models as single
-    rows, and a batch loads each of its models once. The parent of regressors has
+    rows, and a batch loads each of its models once, unless rows hold what is new to the parent. A
+    row is learnt by its key's model and by the parent, or by neither. The parent of regressors has
     ``follow_target=False``, since the rows before belong to other keys. Any number of threads may
     use it. Calls are serialised; to use more cores, spread the keys over processes.
 
@@ -155,12 +170,10 @@ class KeyedModels(Closing):
         """
         key, rest = take_key(x, self.key)
         with self._lock:
-            entry = self._entry(key)
-            self._learn_own(rest, y, w, entry, self._learn_parent(rest, y, w))
-            self._store.keep(entry)
+            self._learn_row(key, rest, y, w)
 
     def learn_many(self, X: Any, y: Any, w: ArrayLike | None = None) -> None:
-        """Learn the rows of a batch, in their order; each key's model is loaded once.
+        """Learn the rows of a batch, in their order; each key's model is loaded once, or few times.
 
         Parameters
         ----------
@@ -175,7 +188,8 @@ class KeyedModels(Closing):
         ------
         TypeError, ValueError
             If a row lacks its key or its target, or its key is not one; then nothing is learnt. If
-            a row is invalid for its model, a ValueError; then all others are learnt.
+            a row is invalid for its model or for the parent, a ValueError; then all others are
+            learnt.
         """
         taken = take_keys(X, self.key)
         targets = read_targets(y, len(taken), of_labels=self._of_labels)
@@ -190,16 +204,47 @@ class KeyedModels(Closing):
         rests = [rest for _, rest in taken]
         given = list(zip(rests, targets.tolist(), weights.tolist(), strict=True))
         errors: dict[int, ValueError | TypeError] = {}
+        start = 0
         with self._lock:
-            costs = [self._try(errors, i, self._learn_parent, *one) for i, one in enumerate(given)]
-            for key, places in by_key(taken).items():
-                entry = self._entry(key)
-                for i in places:
-                    if i not in errors:
-                        self._try(errors, i, self._learn_own, *given[i], entry, costs[i])
-                if entry.tally.n_rows:  # a key without a valid row is not created
-                    self._store.keep(entry)
+            while start < len(given):
+                end = self._first_unsure(given, start)
+                self._learn_sure(taken, given, range(start, end), errors)
+                if end < len(given):
+                    self._try(errors, end, self._learn_row, taken[end][0], *given[end])
+                start = end + 1
         return errors
+
+    def _first_unsure(self, given: list[Row], start: int) -> int:
+        """Return the first row that the parent might refuse."""
+        if self.parent is None:
+            return len(given)
+        takes = self.parent._takes
+        unsure = (i for i in range(start, len(given)) if not takes(*given[i][:2]))
+        return next(unsure, len(given))
+
+    def _learn_sure(
+        self,
+        taken: list[tuple[Any, Any]],
+        given: list[Row],
+        rows: range,
+        errors: dict[int, ValueError | TypeError],
+    ) -> None:
+        """Learn rows that the parent does not refuse: each key's first, then all by the parent."""
+        by_tally: list[tuple[Any, Tally, dict[int, Learnt]]] = []
+        for key, places in by_key(taken[rows.start : rows.stop]).items():
+            entry, own = self._entry(key), {}
+            for i in (rows.start + place for place in places):
+                learnt = self._try(errors, i, self._learn_own, *given[i], entry.model)
+                if learnt is not None:
+                    own[i] = learnt
+            if own:  # a key without a valid row is not created
+                self._store.keep(entry)
+                by_tally.append((key, entry.tally, own))
+        costs = {i: self._learn_parent(*given[i]) for i in rows if i not in errors}
+        for key, tally, own in by_tally:
+            for i, learnt in own.items():
+                self._add(tally, learnt, given[i][1], costs[i])
+            self._store.keep_tally(key, tally)
 
     @staticmethod
     def _try(
@@ -216,29 +261,45 @@ class KeyedModels(Closing):
         self.learn_many(X, y, sample_weight)
         return self
 
+    def _learn_row(self, key: Hashable, x: dict[Hashable, Any], y: Any, w: float) -> None:
+        """Let both models learn a row, or neither: each may refuse what the other takes."""
+        entry = self._entry(key)
+        if self.parent is None or self.parent._takes(x, y):
+            learnt = self._learn_own(x, y, w, entry.model)
+            cost = self._learn_parent(x, y, w)
+        else:
+            entry.model._check_one(x, y, w)
+            cost = self._learn_parent(x, y, w)
+            learnt = self._learn_own(x, y, w, entry.model)
+        self._add(entry.tally, learnt, y, cost)
+        self._store.keep(entry)
+
     def _learn_parent(self, x: dict[Hashable, Any], y: Any, w: float) -> float | None:
         """Let the parent learn a row; return its loss before."""
-        parent = self.parent
-        if parent is None:
+        if self.parent is None:
             return None
-        answer = self._answer(parent, x)
-        parent.learn_one(x, y, w)  # which also checks the target
+        answer = self._answer(self.parent, x)
+        self.parent.learn_one(x, y, w)
         return self._cost(answer, y)
 
-    def _learn_own(
-        self, x: dict[Hashable, Any], y: Any, w: float, entry: KeptModel, parent_cost: float | None
-    ) -> None:
-        """Let a key's own model learn a row; the parent's loss is None if there is no parent."""
-        model, tally = entry.model, entry.tally
-        is_cold = parent_cost is not None and tally.is_cold(of_labels=self._of_labels)
-        is_new = tally.n_rows == 0
-        answer = None if is_new and parent_cost is not None else self._answer(model, x)
+    def _learn_own(self, x: dict[Hashable, Any], y: Any, w: float, model: Any) -> Learnt:
+        """Let a key's own model learn a row."""
+        is_new = model._tree is None
+        answer = None if is_new and self.parent is not None else self._answer(model, x)
         n_changes = 0 if is_new else count_changes(model)
         model.learn_one(x, y, w)
-        cost = parent_cost if answer is None and parent_cost is not None else self._cost(answer, y)
-        tally.add(cost, cost if parent_cost is None else parent_cost, is_cold=is_cold)
+        return Learnt(answer, has_changed=count_changes(model) != n_changes)
+
+    def _add(self, tally: Tally, learnt: Learnt, y: Any, parent_cost: float | None) -> None:
+        """Add a row that was learnt to the losses of its key."""
+        if parent_cost is None:
+            cost = self._cost(learnt.answer, y)
+            tally.add(cost, cost, is_cold=False)
+        else:
+            cost = parent_cost if learnt.answer is None else self._cost(learnt.answer, y)
+            tally.add(cost, parent_cost, is_cold=tally.is_cold(of_labels=self._of_labels))
         self.n_rows_seen_ += 1
-        if count_changes(model) != n_changes:
+        if learnt.has_changed:
             tally.changed_at = tally.n_rows
 
     def _answer(self, model: Any, x: dict[Hashable, Any]) -> Any:

@@ -164,6 +164,11 @@ class ModelStore:
         if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
             self._hold(entry)
 
+    def keep_tally(self, key: Any, tally: Tally) -> None:
+        """Store the losses of a key that has learnt; its model may have been evicted since."""
+        if key not in self.entries:
+            self._write_figures(key, tally)
+
     def _hold(self, entry: KeptModel) -> None:
         self.entries[entry.key] = entry
         self._measure(entry)
@@ -195,7 +200,7 @@ class ModelStore:
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"the model of key {entry.key!r} cannot be kept on disk: {error}") from error
-        id_ = self._write_figures(entry)
+        id_ = self._write_figures(entry.key, entry.tally)
         self._change("INSERT OR REPLACE INTO models VALUES (?, ?)", id_, data)
         entry.is_written = True
 
@@ -203,8 +208,8 @@ class ModelStore:
         """Return the record of a key."""
         return tally.record(key, of_labels=self.of_labels, has_parent=self.has_parent)
 
-    def _write_figures(self, entry: KeptModel) -> int:
-        record = self.record(entry.key, entry.tally)
+    def _write_figures(self, key: Any, tally: Tally) -> int:
+        record = self.record(key, tally)
         found = self._change(
             WRITE_KEY,
             record.key,
@@ -214,7 +219,7 @@ class ModelStore:
             record.is_cold,
             record.drift_since is not None,
             None if record.changed_at is None else record.n_rows - record.changed_at,
-            entry.tally.to_text(),
+            tally.to_text(),
         )
         return int(found.fetchone()[0])
 
@@ -222,7 +227,7 @@ class ModelStore:
         """Write the figures of all keys to disk, without their models."""
         for entry in self.entries.values():
             if not entry.is_written:
-                self._write_figures(entry)
+                self._write_figures(entry.key, entry.tally)
 
     def commit(self, notes: dict[str, Any]) -> None:
         """Write all models, and notes, in one transaction."""
