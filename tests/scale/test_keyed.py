@@ -1,6 +1,7 @@
 """One model per key: the same bits however rows come, wherever the models are."""
 
 import copy
+import enum
 import json
 import pickle
 import random
@@ -9,6 +10,7 @@ import sys
 import threading
 from contextlib import nullcontext
 from datetime import date
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -324,6 +326,37 @@ def test_a_row_that_one_model_refuses_is_learnt_by_none(by_row, memory):
     others = one_by_one([rows[i] for i in kept], [labels[i] for i in kept])
     assert learnt(keyed) == learnt(others)
     assert keyed.n_rows_seen_ == keyed.parent.n_rows_seen_ == 4
+
+
+class Kind(enum.Enum):
+    GOOD = 1
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        ({"a": 1.0}, date(2024, 12, 31)),
+        ({"a": 1.0}, (1, date(2024, 12, 31))),
+        ({"a": 1.0}, 2**5000),
+        ({Kind.GOOD: 1.0}, "yes"),
+        ({"level": Kind.GOOD}, "yes"),
+    ],
+    ids=repr,
+)
+def test_what_no_file_can_hold_is_refused_at_once(x, y):
+    keyed = KeyedModels(partial(make, categorical=["level"]), "key", memory=0)
+    words = "cannot be kept on disk .* make it text"
+    for parent in (keyed.parent, None):
+        keyed.parent = parent
+        with pytest.raises(TypeError, match=words):
+            keyed.learn_one({"key": "a", **x}, y)
+        with pytest.raises(ValueError, match=f"1 of 2 rows were refused.*{words}"):
+            keyed.learn_many(
+                [{"key": "a", **x}, {"key": "a", "level": date(2024, 1, 1)}], [y, "no"]
+            )
+    for key in "abc":
+        keyed.learn_one({"key": key, "level": "good"}, "yes")
+    assert keyed.n_rows_seen_ == 5
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ import numpy as np
 from river.utils import dataframe
 
 from driftree.explain.changes import count_changes
+from driftree.learn.encoding import as_set
 from driftree.learn.storage import manifest, models
 from driftree.learn.storage.atomic import Closing
 from driftree.learn.tables import Columns, read_frame
+from driftree.learn.times import TIME_TYPES
 from driftree.learn.validation import nearest_name, shown
 from driftree.learn.weights import one_per_row
 from driftree.scale.keys import (
@@ -27,6 +29,7 @@ from driftree.scale.keys import (
     by_key,
     check_key,
     check_made,
+    check_storable,
     difference,
     label_loss,
     read_targets,
@@ -146,6 +149,7 @@ class KeyedModels(Closing):
         self.key = key
         self.parent: Any = as_parent(first) if parent else None
         self._of_labels = hasattr(first, "predict_proba_one")
+        self._categorical = as_set(first.categorical)
         self._lock = RLock()
         self.n_rows_seen_ = self.position = 0
         self._store = ModelStore(path, memory, of_labels=self._of_labels, has_parent=parent)
@@ -189,7 +193,7 @@ class KeyedModels(Closing):
         TypeError, ValueError
             If a row lacks its key or its target, or its key is not one; then nothing is learnt. If
             a row is invalid for its model or for the parent, a ValueError; then all others are
-            learnt.
+            learnt. So is a row with a label that no file can hold, such as a date.
         """
         taken = take_keys(X, self.key)
         targets = read_targets(y, len(taken), of_labels=self._of_labels)
@@ -268,6 +272,7 @@ class KeyedModels(Closing):
             learnt = self._learn_own(x, y, w, entry.model)
             cost = self._learn_parent(x, y, w)
         else:
+            self._check(x, y)
             entry.model._check_one(x, y, w)
             cost = self._learn_parent(x, y, w)
             learnt = self._learn_own(x, y, w, entry.model)
@@ -284,11 +289,23 @@ class KeyedModels(Closing):
 
     def _learn_own(self, x: dict[Hashable, Any], y: Any, w: float, model: Any) -> Learnt:
         """Let a key's own model learn a row."""
+        self._check(x, y)
         is_new = model._tree is None
         answer = None if is_new and self.parent is not None else self._answer(model, x)
         n_changes = 0 if is_new else count_changes(model)
         model.learn_one(x, y, w)
         return Learnt(answer, has_changed=count_changes(model) != n_changes)
+
+    def _check(self, x: dict[Hashable, Any], y: Any) -> None:
+        """Raise if a row holds what no model on disk could."""
+        if self._of_labels:
+            check_storable(y, "a label")
+        if {*map(type, x)} != {str}:  # of the names, nearly always
+            for name in x:
+                check_storable(name, "the name of a feature")
+        for name in self._categorical & x.keys():
+            if not isinstance(x[name], TIME_TYPES):
+                check_storable(x[name], f"a value of {name!r}")
 
     def _add(self, tally: Tally, learnt: Learnt, y: Any, parent_cost: float | None) -> None:
         """Add a row that was learnt to the losses of its key."""

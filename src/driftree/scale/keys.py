@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import column_or_1d
 
-from driftree.learn.storage import ModelFileError
+from driftree.learn.storage import ModelFileError, json_values
 from driftree.learn.tables import Columns
 from driftree.learn.target import check_numbers, distinct_labels, to_labels
 from driftree.learn.validation import as_objects, is_missing, list_names, plain, quoted, shown
@@ -361,6 +361,30 @@ def by_key(taken: list[tuple[Any, Any]]) -> dict[Any, list[int]]:
     for i, (key, _) in enumerate(taken):
         places.setdefault(key, []).append(i)
     return places
+
+
+def check_storable(value: Any, what: str) -> None:
+    """Raise if a model with such a label, name or level could not be kept on disk.
+
+    Examples
+    --------
+    >>> from datetime import date
+    >>> check_storable(date(2024, 12, 31), "a label")
+    Traceback (most recent call last):
+    TypeError: a label is datetime.date(2024, 12, 31) of type 'date', which cannot be kept on disk
+    with the model of its key: only text, numbers, booleans, None, bytes and tuples of these; make
+    it text
+    """
+    if type(value) in (str, bool, float):  # nearly always
+        return
+    try:
+        json_values.encode(value)
+    except TypeError:
+        raise TypeError(
+            f"{what} is {shown(value)} of type {type(value).__name__!r}, which cannot be kept on "
+            "disk with the model of its key: only text, numbers, booleans, None, bytes and tuples "
+            "of these; make it text"
+        ) from None
 
 
 # ---------------------------------------------------------------------- targets and answers
