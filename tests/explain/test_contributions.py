@@ -143,6 +143,29 @@ def test_contributions_add_up_to_the_number(parameters):
     assert len(why[:5]) == len(why[:5].predictions) == 5
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("unit", [1.0, 1000.0])
+def test_contributions_add_up_to_a_limited_count(is_sparse, unit):
+    """The logarithm of a count is at most 8 from that of the mean count."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 2))
+    y = unit * rng.poisson(np.exp(2.5 * X[:, 0] - 1))
+    names = ["a", "b"]
+    rows = [dict(zip(names, x, strict=True)) for x in X.tolist()]
+    model = DynamicModelTreeRegressor("poisson", absent="zero" if is_sparse else None)
+    model.learn_many(rows if is_sparse else pd.DataFrame(rows), y)
+    ask = [{"a": 6.0, "b": 1.0}, {"a": -6.0, "b": -1.0}, {"a": 0.5, "b": 0.0}]
+    told = [model.explain_one(x) for x in ask]
+    logs = np.array([total(one) for one in told])
+    predicted = np.array([model.predict_one(x) for x in ask])
+    np.testing.assert_allclose(np.exp(logs), predicted)
+    log_mean = math.log(model._tree.engine.target_scale)
+    np.testing.assert_allclose(logs[:2] - log_mean, [8.0, -8.0])
+    assert abs(logs[2] - log_mean) < 7
+    assert max(told[0].contributions, key=told[0].contributions.get) == "a"
+    assert not model.counterfactual(ask[2], above=3000 * math.exp(log_mean)).changes
+
+
 def test_what_is_said_of_a_number_is_in_its_unit():
     factor, shift = 1e-3, 7e4
     plain, other = learn_numbers(), learn_numbers(factor, shift)

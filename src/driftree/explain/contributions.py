@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from driftree.learn.columns import Batch
     from driftree.learn.encoding import Encoder
     from driftree.learn.tree import Tree
+    from driftree.learn.units import Unit
 
 BLOCK = 4096  # rows at a time, to limit memory
 
@@ -150,6 +151,8 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         # Quantiles are sorted and shifted by their offsets, whatever the row.
         total = base_values[:, 0] + values[:, :, 0].sum(axis=1)
         base_values[:, 0] += predictions - total - _held_sum(held)
+    if unit.has_log_link:
+        _limit(unit, base_values[:, 0], values[:, :, 0], held)
     return Explanations(
         known_values=values if n_outputs > 1 else values[:, :, 0],
         base_values=base_values if n_outputs > 1 else base_values[:, 0],
@@ -166,6 +169,20 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         unit=number_unit(tree),
         cut=tree.target.cut,
     )
+
+
+def _limit(
+    unit: Unit, base: NDArray[np.float64], values: NDArray[np.float64], held: Held | None
+) -> None:
+    """Shrink the contributions of a row by one factor if its prediction is limited, in place."""
+    total = base + values.sum(axis=1) + _held_sum(held)
+    told, average = unit.limited(total), unit.limited(base)
+    rise = total - base
+    factor = np.where(told == total, 1.0, (told - average) / np.where(rise == 0, 1.0, rise))
+    base[:] = np.where(told == total, base, average)
+    values *= factor[:, None]
+    if held is not None:
+        held.values[0].data *= np.repeat(factor, np.diff(held.values[0].indptr))
 
 
 def _held_sum(held: Held | None) -> NDArray[np.float64] | float:

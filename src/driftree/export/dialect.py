@@ -12,13 +12,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from driftree.export.recipe import (
-    MOST_LOG,
     OTHER_LEVEL,
     ForestRecipe,
     Leaf,
     Missing,
     Number,
 )
+from driftree.learn.units import MOST_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

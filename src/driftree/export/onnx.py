@@ -15,7 +15,6 @@ import numpy as np
 
 from driftree.export.dialect import check_levels
 from driftree.export.recipe import (
-    MOST_LOG,
     OTHER_LEVEL,
     ForestRecipe,
     Level,
@@ -23,6 +22,7 @@ from driftree.export.recipe import (
     Number,
     recipe_of,
 )
+from driftree.learn.units import MOST_LOG
 from driftree.learn.validation import distinct_texts
 
 if TYPE_CHECKING:

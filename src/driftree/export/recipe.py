@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 OTHER_LEVEL = MAX_LEVELS
 """The value of all levels that are not in `Feature.levels`."""
-MOST_LOG = 8.0
-"""The limit of the predicted logarithm of a count: kernels/poisson.hpp."""
 MAX_DEPTH = 90
 """Nested conditions; Python's compiler allows 100 levels of indentation."""
 

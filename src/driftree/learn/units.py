@@ -8,7 +8,7 @@ this module, and nothing else depends on how the target is scaled.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from driftree.learn._kernels import MeasuredEngine, PaperEngine, _ModelTreeEngine
 
 LIMIT = 1.5  # limit of scaled inputs, also of sparse ones: three standard deviations
+MOST_LOG = 8.0
+"""The limit of the predicted logarithm of a count, in the models' unit: kernels/poisson.hpp."""
 
 
 class Unit(NamedTuple):
@@ -55,9 +57,13 @@ class Unit(NamedTuple):
 
     def number(self, read: float) -> float:
         """Return the prediction for a converted sum."""
+        return math.exp(min(self.limited(read), 700.0)) if self.has_log_link else read
+
+    def limited(self, read: Any) -> Any:
+        """Return converted sums, one or an array, as they are predicted: logarithms are limited."""
         if not self.has_log_link:
             return read
-        return math.exp(min(read, 700.0))
+        return np.clip(read, self.shift - MOST_LOG, self.shift + MOST_LOG)
 
     def model_sum(self, number: float) -> float:
         """Return the sum of a model for a prediction; infinity, or minus it, if there is none."""
@@ -66,7 +72,8 @@ class Unit(NamedTuple):
             if not self.factor:
                 return math.copysign(math.inf, away) if away else 0.0
             return away / self.factor
-        return (math.log(number) - self.shift) / self.factor if number > 0 else -math.inf
+        log = math.log(number) - self.shift if number > 0 else -math.inf
+        return log if abs(log) <= MOST_LOG else math.copysign(math.inf, log)
 
 
 LOG_ODDS = Unit()
