@@ -8,6 +8,7 @@ from sklearn.linear_model import SGDClassifier
 
 from driftree import DynamicModelTreeClassifier
 from driftree.evaluate import LEARNERS, Size, make_learner, measure_size
+from driftree.evaluate.scores import unwrapped
 from driftree.streams import sea
 from driftree.streams.rows import Rows
 
@@ -63,10 +64,11 @@ def test_rivers_trees_are_walked(name):
         for x, label in zip(rows.dicts, rows.labels, strict=True):
             model.learn_one(x, label)
     size = measure_size(model, n_features=3, n_classes=2)
-    n_inner, n_leaves = model.n_branches, model.n_leaves
+    tree = unwrapped(model)
+    n_inner, n_leaves = tree.n_branches, tree.n_leaves
     assert n_inner > 0
     assert size.n_nodes == n_inner + n_leaves
-    assert size.depth == model.height - 1
+    assert size.depth == tree.height - 1
     has_models = name == "vfdt-nba"
     assert size.n_splits == n_inner
     assert size.n_paper_splits == n_inner + (n_leaves if has_models else 0)

@@ -9,6 +9,7 @@ categories. Without that, most of them diverge on streams with rare extreme valu
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from driftree.streams.catalogue import check_name
 from driftree.streams.stream import check_task
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from driftree.streams.stream import Task
 
@@ -308,22 +309,69 @@ REGRESSORS = {choice.name: choice for choice in _OF_NUMBERS}
 
 
 # ---------------------------------------------------------------------- of labels
+class Level(str):
+    """Text whose hash does not depend on PYTHONHASHSEED."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return zlib.crc32(self.encode(errors="surrogatepass"))
+
+
+class StableLevels(base.Transformer):
+    """Makes trees of River give the same results in every process.
+
+    They keep the levels of a category in a set, and of two that are equally good to split on they
+    take the first: for text, the order in a set depends on PYTHONHASHSEED.
+
+    Examples
+    --------
+    >>> x = StableLevels().transform_one({"car": "van", "age": 20})
+    >>> x, hash(x["car"])
+    ({'car': 'van', 'age': 20}, 2043796297)
+    """
+
+    def transform_one(self, x: dict[Hashable, Any]) -> dict[Hashable, Any]:
+        """Return a row with stable levels; text as such is equal to them."""
+        if str not in map(type, x.values()):
+            return x
+        return {name: Level(cell) if type(cell) is str else cell for name, cell in x.items()}
+
+
+class SortedLabels(set[Any]):
+    """Labels in their order, instead of one that depends on PYTHONHASHSEED."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__(), key=lambda label: (type(label).__name__, label)))
+
+
+def _stable(model: Any) -> Any:
+    return StableLevels() | model
+
+
 def _tree(name: str, **parameters: Any) -> Any:
-    return _river_tree(name, **{**HOEFFDING, **parameters})
+    return _stable(_river_tree(name, **{**HOEFFDING, **parameters}))
+
+
+def _adaptive_tree(seed: int) -> Any:
+    tree = _river_tree(
+        "HoeffdingAdaptiveTreeClassifier", bootstrap_sampling=False, seed=seed, **HOEFFDING
+    )
+    tree.classes = SortedLabels()  # River's other trees sort them by themselves
+    return _stable(tree)
 
 
 def _adaptive_forest(seed: int) -> Any:
     from river import forest
 
-    return forest.ARFClassifier(n_models=3, seed=seed, **HOEFFDING)
+    return _stable(forest.ARFClassifier(n_models=3, seed=seed, **HOEFFDING))
 
 
 def _leveraging_bagging(seed: int) -> Any:
     from river import ensemble
 
-    return ensemble.LeveragingBaggingClassifier(
-        _tree("HoeffdingTreeClassifier"), n_models=3, seed=seed
-    )
+    tree = _river_tree("HoeffdingTreeClassifier", **HOEFFDING)
+    return _stable(ensemble.LeveragingBaggingClassifier(tree, n_models=3, seed=seed))
 
 
 def _dummy(name: str) -> Any:
@@ -354,9 +402,7 @@ _CHOICES = (
         "ht-ada",
         "HT-Ada",
         "Hoeffding adaptive tree, no bootstrap in the leaves (River)",
-        lambda _, seed: _tree(
-            "HoeffdingAdaptiveTreeClassifier", bootstrap_sampling=False, seed=seed
-        ),
+        lambda _, seed: _adaptive_tree(seed),
         cost=50,
         takes_text=True,
     ),
