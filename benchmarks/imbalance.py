@@ -16,6 +16,14 @@ count.
 
     python benchmarks/imbalance.py --rows 100000 --seeds 5
     python benchmarks/imbalance.py --learners tree,recall --rows 20000 --markdown
+
+With `--few` the question is how far off a stated precision is after few rows: of streams with one
+rule each (clear or noisy, with rare labels, one that a line cannot tell), the first rows are learnt
+in batches of 100, and 3,000 others are then predicted. The table has the share of streams that were
+short of the precision by more than 0.1, of those in which at least ten rows were flagged, and the
+mean recall.
+
+    python benchmarks/imbalance.py --few --seeds 30 --markdown
 """
 
 import argparse
@@ -197,6 +205,57 @@ def _of(is_flagged: NDArray[np.bool_], is_fraud: NDArray[np.bool_]) -> tuple[flo
     return n_right / max(1, is_flagged.sum()), n_right / max(1, is_fraud.sum())
 
 
+# ---------------------------------------------------------------------- few rows
+RULES = {"clear": (6.0, 0.0), "noisy": (1.5, 0.0), "rare": (3.0, -4.0), "very rare": (2.5, -6.0)}
+FEW_ROWS = (50, 100, 200, 500, 1000, 2000, 5000)
+FEW_BATCH, FEW_TESTED, FEW_FLAGGED, FEW_SHORT = 100, 3000, 10, 0.1
+FEW_PRECISIONS = (0.3, 0.5, 0.8, 0.9)
+Found = dict[int, list[tuple[float, float]]]
+"""By rows learnt: what each stream was short of its precision (NaN: nothing flagged), recall."""
+
+
+def by_rule(rule: str, n_rows: int, seed: int) -> tuple[Doubles, NDArray[np.int64]]:
+    """Return rows of a stream with one rule."""
+    rng = np.random.default_rng([seed, *rule.encode()])
+    X, direction = rng.normal(size=(n_rows, 6)), rng.normal(size=6)
+    if rule == "crossed":
+        odds = 4.0 * np.sign(X[:, 0]) * X[:, 1]
+    else:
+        slope, shift = RULES[rule]
+        odds = slope * (X @ direction) / np.linalg.norm(direction) + shift
+    return X, (rng.random(n_rows) < 1.0 / (1.0 + np.exp(-odds))).astype(np.int64)
+
+
+def learn_few(rule: str, precision: float, seed: int, found: Found) -> None:
+    """Add what one stream shows after each number of rows."""
+    n_rows = FEW_ROWS[-1]
+    X, y = by_rule(rule, n_rows + FEW_TESTED, seed)
+    is_wanted = y[n_rows:] == 1
+    model = DynamicModelTreeClassifier(threshold={"precision": precision})
+    ends = sorted({*FEW_ROWS, *range(FEW_BATCH, n_rows, FEW_BATCH)})
+    for start, end in zip([0, *ends], ends, strict=False):
+        model.partial_fit(X[start:end], y[start:end], classes=[0, 1])
+        if end in FEW_ROWS:
+            is_flagged = model.predict(X[n_rows:]) == 1
+            said, recall = _of(is_flagged, is_wanted)
+            short = precision - said if is_flagged.sum() >= FEW_FLAGGED else math.nan
+            found[end].append((short, recall))
+
+
+def show_few(first_seed: int, n_seeds: int) -> Iterator[list[str]]:
+    """Yield a line per number of rows."""
+    found: Found = {n_rows: [] for n_rows in FEW_ROWS}
+    for seed in range(first_seed, first_seed + n_seeds):
+        for rule in (*RULES, "crossed"):
+            for precision in FEW_PRECISIONS:
+                learn_few(rule, precision, seed, found)
+    for n_rows, streams in found.items():
+        short, recall = np.array(streams).T
+        is_told = ~np.isnan(short)
+        share = float((short[is_told] > FEW_SHORT).mean())
+        yield [f"{n_rows:,}", f"{share:.3f}", f"{is_told.mean():.2f}", f"{recall.mean():.3f}"]
+
+
 # ---------------------------------------------------------------------- output
 COLUMNS = ("precision", "recall", "F1", "ROC AUC", "average precision", "cost", "held")
 
@@ -225,23 +284,32 @@ def main() -> None:
     parser.add_argument("--learners", type=names(list(LEARNERS)), default=list(LEARNERS))
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", type=Path, help="file to write the figures to")
+    parser.add_argument("--few", action="store_true", help="a stated precision after few rows")
     given = parser.parse_args()
+    if given.few:
+        heads = ["rows", "short by more than 0.1", "flagged any", "recall"]
+        show(heads, show_few(given.first_seed, given.seeds), "", markdown=given.markdown)
+        return
     data = [payments(given.rows, given.first_seed + i) for i in range(given.seeds)]
     results: dict[str, list[dict[str, float]]] = {}
     for name in given.learners:
         results[name] = [figures(LEARNERS[name], X, y, given.slack) for X, y in data]
         if given.json:
             given.json.write_text(json.dumps(results, indent=1) + "\n")
-    heads = ["learner", *COLUMNS]
-    if given.markdown:
-        print("| " + " | ".join(heads) + " |\n|---" + "|--:" * len(COLUMNS) + "|")
-        for cells in rows_of(results):
-            print("| " + " | ".join(cells) + " |")
-        return
     n_fraud = np.mean([y.mean() for _, y in data])
     title = f"{given.seeds} streams of {given.rows:,} rows, {n_fraud:.2%} fraud"
+    show(["learner", *COLUMNS], rows_of(results), title, markdown=given.markdown)
+
+
+def show(heads: list[str], rows: Iterator[list[str]], title: str, *, markdown: bool) -> None:
+    """Print a table."""
+    if markdown:
+        print("| " + " | ".join(heads) + " |\n|---" + "|--:" * (len(heads) - 1) + "|")
+        for cells in rows:
+            print("| " + " | ".join(cells) + " |")
+        return
     table = Table(*heads, title=title, title_justify="left")
-    for cells in rows_of(results):
+    for cells in rows:
         table.add_row(*cells)
     Console(width=150).print(table)
 

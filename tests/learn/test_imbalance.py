@@ -167,6 +167,36 @@ def test_a_stated_precision_is_held():
     assert asked[0.4] > asked[0.7] + 0.05  # it is not bought for nothing
 
 
+@pytest.mark.parametrize("n_rows", [100, 200, 500])
+def test_a_precision_is_nearly_held_after_few_rows(n_rows):
+    """By a rule that one line cannot tell: the model is not yet good enough for the precision."""
+    short = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(n_rows + 2000, 4))
+        y = rng.random(len(X)) < 1 / (1 + np.exp(-4 * np.sign(X[:, 0]) * X[:, 1]))
+        model = DynamicModelTreeClassifier(threshold={"precision": 0.9})
+        for start in range(0, n_rows, 50):
+            part = slice(start, start + 50)
+            model.partial_fit(X[part], y[part], classes=[False, True])
+        is_flagged = model.predict(X[n_rows:])
+        if is_flagged.sum() >= 10:
+            short.append(y[n_rows:][is_flagged].mean() < 0.8)
+    assert np.mean(short or [0]) < 0.25
+
+
+def test_a_precision_starts_from_what_the_probabilities_promise():
+    threshold = Threshold({"precision": 0.8}, math.inf)
+    assert threshold.probability == 0.8
+    chances, is_hit = np.repeat([0.1, 0.55], [300, 32]), np.arange(332) >= 312
+    threshold.note(chances, is_hit, np.ones(332))  # 20 hits among 32: no threshold reaches 0.8
+    assert threshold.probability == pytest.approx(0.8, abs=0.02)
+    threshold.note(np.full(500, 0.7), np.arange(500) >= 50, np.ones(500))  # here 450 of 500 are
+    threshold.aim = 0.8
+    threshold._choose()
+    assert 0.1 < threshold.probability < 0.55  # of all these, 470 of 532 are
+
+
 def test_a_threshold_by_cost_costs_less_than_the_most_probable_label():
     X, y = draw(12_000, share=0.05, n_first=6000)
 

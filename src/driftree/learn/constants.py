@@ -367,8 +367,9 @@ class ImbalanceConstants:
     """How far a positive row moves the target of the recall, until the recall asked for holds."""
     precision_step: float = 0.01
     """The same for the precision and a row predicted as positive."""
-    prior_wrong: float = 5
-    """Errors that each threshold starts with: a few hits may be luck."""
+    promised_rows: float = 10
+    """Rows that the precision of each threshold starts with, of which its probability is the share
+    of hits: a few hits may be luck."""
 
 
 IMBALANCE = ImbalanceConstants()

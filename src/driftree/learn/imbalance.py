@@ -338,7 +338,8 @@ class Threshold:
         elif "recall" in asked:
             best = int(np.flatnonzero(right >= self.aim * right[0])[-1])
         else:
-            precision = right / (wrong + right + IMBALANCE.prior_wrong)
+            promised = IMBALANCE.promised_rows
+            precision = (right + promised * _EDGES) / (right + wrong + promised)
             enough = np.flatnonzero(precision >= self.aim)
             best = int(enough[0]) if len(enough) else int(precision.argmax())
         self.probability = EDGES[best]
@@ -350,6 +351,7 @@ def _edges(n: int, step: float) -> list[float]:
 
 
 EDGES = _edges(IMBALANCE.bins, IMBALANCE.step)
+_EDGES = np.array(EDGES)
 
 
 # ---------------------------------------------------------------------- both
