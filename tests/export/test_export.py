@@ -188,6 +188,20 @@ def test_a_model_without_any_input(kind):
     assert_all_say_the_same(model, [{"constant": 7.5}, {"constant": None}, {"constant": 8.0}])
 
 
+@needs_compiler
+@pytest.mark.parametrize("loss", ["gaussian", "quantile"])
+def test_a_target_that_never_varied(loss, tmp_path):
+    """No input is used, which a compiler warns of unless it is told."""
+    model = DynamicModelTreeRegressor(loss, follow_target=False)
+    rows = [{"a": float(i), "b": "xy"[i % 2]} for i in range(40)]
+    for x in rows:
+        model.learn_one(x, 42.0)
+    n_outputs = 1 if loss == "gaussian" else 3
+    assert (run_c(model, rows[:3], tmp_path)[:, :n_outputs] == 42.0).all()
+    assert (run_sql(model, rows[:3]) == 42.0).all()
+    assert (run_python(model, rows[:3]) == 42.0).all()
+
+
 def test_long_sums():
     rng, model = np.random.default_rng(1), DynamicModelTreeClassifier()
     rows = [dict(enumerate(levels)) for levels in rng.integers(0, 30, size=(100, 150)).tolist()]
@@ -481,6 +495,9 @@ def test_what_cannot_be_exported_is_refused_with_a_reason():
     refuses(learnt({"x": ["", "a"]}), ("onnx",), "the empty text is a level")
     refuses(learnt({"x": ["a\0", "a"]}), ("c", "sql"), "NUL")
     refuses(learnt({"x": [1.0]}, [frozenset(), frozenset([1])]), ("python",), "cannot be written")
+    X = np.random.default_rng(1).normal(size=(2000, 3))
+    diverged = DynamicModelTreeRegressor.paper(learning_rate=5.0).partial_fit(X, X.sum(axis=1))
+    refuses(diverged, everywhere, "has diverged")
     with pytest.raises(ValueError, match="one of python, c, sql, got 'java'"):
         to_code(learnt({"x": [1.0]}), "java")
     with pytest.raises(ValueError, match="one of float64, float32, got 'int8'"):

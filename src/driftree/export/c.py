@@ -80,6 +80,8 @@ def c_code(recipe: AnyRecipe, name: str) -> str:
         body += _forest(recipe, dialect)
     else:
         body += _tree(recipe, dialect, "out")
+    unused = [one for one in ("numbers", "texts") if not any(f"{one}[" in line for line in body)]
+    body = [f"(void){one};" for one in unused if any(one in own for own in parameters)] + body
     return "\n".join(
         [
             dialect.remark(recipe.title),

@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import MAX_LEVELS
@@ -473,6 +474,11 @@ def _leaf(
     engine: Any, node: int, columns: list[int], places: Sequence[int], reach: float | None
 ) -> Leaf:
     weights, place = engine.weights(node), int(engine.model[node])
+    if not np.isfinite(weights).all():
+        raise ValueError(
+            "the model has diverged: a leaf has weights that are no numbers, so there is nothing "
+            "to export; learn with a smaller learning_rate"
+        )
     bends = [
         Bend(places[j], low, high, float(engine.scale_shift[j]))
         for j, low, high in engine.bends(place)
