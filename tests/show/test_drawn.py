@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 from matplotlib.colors import to_hex
 from matplotlib.patches import PathPatch, Rectangle
 
-from driftree import DynamicModelTreeClassifier
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier
 from driftree.explain.over_time import outline
 from driftree.show.contributions import plot_contributions
 from driftree.show.style import DOWN, OTHERS, PALETTE, UP, write_signed
@@ -81,6 +81,14 @@ def test_contributions_to_a_number_lead_from_the_average_to_the_prediction():
     assert f"Predicted: {why.prediction:.1f}, with" in ax.get_title(loc="left")
     with pytest.raises(ValueError, match="a number has no labels"):
         plot_contributions(why, label="y")
+
+
+def test_contributions_of_a_forest_are_refused():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(300, 2))
+    forest = DynamicModelForestClassifier(n_trees=2).partial_fit(X, X[:, 0] * X[:, 1] > 0)
+    with pytest.raises(TypeError, match=r"of a tree returns, got ForestExplanation: .* printed"):
+        plot_contributions(forest.explain_one({"x0": 1.0, "x1": 1.0}))
 
 
 # ---------------------------------------------------------------------- the tree

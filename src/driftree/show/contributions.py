@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from driftree.explain.explanation import Explanations
+from driftree.explain.explanation import Explanation, Explanations
 from driftree.explain.text import label_texts, percent, write_number
 from driftree.learn.events import format_number
 from driftree.show.style import (
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from driftree.explain.explanation import Explanation
     from driftree.learn.units import Unit
 
 WIDTH = 7.0
@@ -82,6 +81,11 @@ def plot_contributions(
         raise TypeError(
             f"plot_contributions draws one explanation, got those of {len(explanation)} rows: "
             "pass explanations[0]"
+        )
+    if not isinstance(explanation, Explanation):
+        raise TypeError(
+            "plot_contributions draws what explain_one of a tree returns, got "
+            f"{type(explanation).__name__}: what that of a forest returns can be printed"
         )
     if max_features < 1:
         raise ValueError(f"max_features must be at least 1, got {max_features!r}")
