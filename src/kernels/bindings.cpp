@@ -606,8 +606,7 @@ void bind_measured(nb::module_& m) {
             "asked"_a = nb::none(), "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
-            "nodes_always_rest"_a = false,
-            "costly_columns"_a = std::numeric_limits<int>::max(),
+            "nodes_always_rest"_a = false, "costly_columns"_a = std::numeric_limits<int>::max(),
             "single_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0)
         .def("trials", &trials, "node"_a)
         .def(

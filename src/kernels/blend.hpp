@@ -103,13 +103,12 @@ inline void newton_vectors(const SparseLesson& sparse, int row, double step, dou
 // A model's memory for one row. After the forward pass it has the residuals of both learners for the first row, which are
 // still valid when they start to learn it.
 struct Scratch {
-    double* newton_row;  // [2 stride]: NewtonRow
+    double* newton_row;                                   // [2 stride]: NewtonRow
     double *adagrad, *newton, *blend, *said, *curvature;  // residuals of the learners; predictors; Newton's curvature
     explicit Scratch(const Lesson& lesson) : Scratch(lesson.shape, lesson) {}
     Scratch(const Shape& s, const Lesson& lesson)
-        : newton_row(lesson.before.scratch), adagrad(newton_row + 2 * s.stride),
-          newton(adagrad + padded(s.outputs)), blend(newton + padded(s.outputs)), said(blend + padded(s.outputs)),
-          curvature(said + padded(s.outputs)) {}
+        : newton_row(lesson.before.scratch), adagrad(newton_row + 2 * s.stride), newton(adagrad + padded(s.outputs)),
+          blend(newton + padded(s.outputs)), said(blend + padded(s.outputs)), curvature(said + padded(s.outputs)) {}
 };
 
 // ---------------------------------------------------------------- predictions before learning
@@ -587,8 +586,10 @@ inline void subtract_waiting(const Shape& s, Cell* matrix, const NewtonRow<Cell>
 // The matrix in the precision that the template names.
 template <class Cell>
 Cell* matrix_of(const BlendParts& model) {
-    if constexpr (std::is_same_v<Cell, float>) return model.single_matrix;
-    else return model.matrix;
+    if constexpr (std::is_same_v<Cell, float>)
+        return model.single_matrix;
+    else
+        return model.matrix;
 }
 
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
@@ -665,7 +666,7 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
             newton_row<Cell>(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
-                       rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
+                             rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
     });
 }
 // All rows of a step, for models whose matrices are learnt together.

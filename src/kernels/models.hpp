@@ -171,7 +171,8 @@ struct Blend {
         Shape s = {tree.columns, kLanes, tree.outputs};
         while (BlendParts::weights(s) + (is_whole ? BlendParts::cells(s) : 0) < model.numbers.size()) s.stride += kLanes;
         model.stride = s.stride;
-        if (!is_whole || !are_single(tree.columns, rates) || model.numbers.size() != BlendParts::weights(s) + BlendParts::cells(s))
+        if (!is_whole || !are_single(tree.columns, rates) ||
+            model.numbers.size() != BlendParts::weights(s) + BlendParts::cells(s))
             return;
         const auto matrix = model.numbers.begin() + static_cast<std::ptrdiff_t>(BlendParts::weights(s));
         model.singles.assign(matrix, model.numbers.end());

@@ -74,8 +74,8 @@ struct BlendState {
 // Pointers to a simple model, which models.hpp owns.
 struct ModelMemory {
     LossState* loss;
-    BlendState* blend;  // unused by SGD
-    double* numbers;    // weights [outputs, stride], and whatever else the kind of model has: see its header
+    BlendState* blend;         // unused by SGD
+    double* numbers;           // weights [outputs, stride], and whatever else the kind of model has: see its header
     float* singles = nullptr;  // those in single precision, if it has any
 };
 

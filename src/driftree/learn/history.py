@@ -477,23 +477,23 @@ class Sampler:
     def marks(self, event: Event) -> dict[int, Mark]:
         """Return the marks of the nodes that have changed: their losses count from now on."""
         nodes = (event.node, getattr(event, "left", -1), getattr(event, "right", -1))
-        return {
-            node: _mark(self.engine.node(node), event.step) for node in nodes if node >= 0
-        }
+        return {node: _mark(self.engine.node(node), event.step) for node in nodes if node >= 0}
 
     def _look(
         self, spot: Spot, own: NodeState, loss: tuple[float, float], factor: float | None
     ) -> NodeSample:
         """Return a node with its loss and, given the factor of its unit, its effects."""
         node, is_leaf = spot.node, spot.is_leaf
-        has_weights = is_leaf and factor is not None
+        effects = None
+        if is_leaf and factor is not None:
+            effects = self.engine.sampled_effects(node, factor)
         return NodeSample(
             spot.since_step,
             is_leaf,
             spot.depth,
             own.rows,
             *loss,
-            self.engine.sampled_effects(node, factor) if has_weights else None,
+            effects,
             tuple(self.entrants(node, own)),
             own.split_level if is_leaf else own.replace_level,
         )

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.utils.validation import column_or_1d
 
-from driftree.learn.storage import ModelFileError, json_values
+from driftree.learn.storage import ModelFileError, manifest
 from driftree.learn.tables import Columns
 from driftree.learn.target import check_numbers, distinct_labels, to_labels
 from driftree.learn.validation import as_objects, is_missing, list_names, plain, quoted, shown
@@ -378,7 +378,7 @@ def check_storable(value: Any, what: str) -> None:
     if type(value) in (str, bool, float):  # nearly always
         return
     try:
-        json_values.encode(value)
+        manifest.encode(value)
     except TypeError:
         raise TypeError(
             f"{what} is {shown(value)} of type {type(value).__name__!r}, which cannot be kept on "
