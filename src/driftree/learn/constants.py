@@ -312,6 +312,8 @@ class ForestConstants:
     """Most bins of a numeric feature."""
     passes: int = 1
     """Passes of Adagrad over the rows of a step."""
+    single_columns: int = 0
+    """With more columns, Newton's matrix is in single precision."""
 
     # Combining the trees
     window: float = 2000

@@ -149,6 +149,7 @@ def light_constants(own: MeasuredParameters, forest: ForestParameters) -> Measur
         inner_trials=light.inner_trials,
         passes=light.passes,
         rows_per_input=alone.rows_per_input * own.model_window / forest.model_window,
+        single_columns=light.single_columns,
     )
 
 
