@@ -447,6 +447,7 @@ def test_a_mistake_is_one_line_and_ends_with_2(loans, tmp_path, arguments, words
 INTERRUPT_AN_IMPORT = """
 import os, signal, sys
 from driftree.__main__ import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 module = sys.argv.pop(1)
 class Interrupting:
     def find_spec(self, name, *_):

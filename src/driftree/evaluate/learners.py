@@ -309,7 +309,7 @@ REGRESSORS = {choice.name: choice for choice in _OF_NUMBERS}
 
 
 # ---------------------------------------------------------------------- of labels
-class Level(str):
+class StableText(str):
     """Text whose hash does not depend on PYTHONHASHSEED."""
 
     __slots__ = ()
@@ -335,7 +335,7 @@ class StableLevels(base.Transformer):
         """Return a row with stable levels; text as such is equal to them."""
         if str not in map(type, x.values()):
             return x
-        return {name: Level(cell) if type(cell) is str else cell for name, cell in x.items()}
+        return {name: StableText(cell) if type(cell) is str else cell for name, cell in x.items()}
 
 
 class SortedLabels(set[Any]):

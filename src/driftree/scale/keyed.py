@@ -60,7 +60,7 @@ Row = tuple[dict[Hashable, Any], Any, float]
 """Features, target and weight."""
 
 
-class Learnt(NamedTuple):
+class LearntRow(NamedTuple):
     """A row that a key's own model has learnt."""
 
     answer: Any
@@ -234,7 +234,7 @@ class KeyedModels(Closing):
         errors: dict[int, ValueError | TypeError],
     ) -> None:
         """Learn rows that the parent does not refuse: each key's first, then all by the parent."""
-        by_tally: list[tuple[Any, Tally, dict[int, Learnt]]] = []
+        by_tally: list[tuple[Any, Tally, dict[int, LearntRow]]] = []
         for key, places in by_key(taken[rows.start : rows.stop]).items():
             entry, own = self._entry(key), {}
             for i in (rows.start + place for place in places):
@@ -287,14 +287,14 @@ class KeyedModels(Closing):
         self.parent.learn_one(x, y, w)
         return self._cost(answer, y)
 
-    def _learn_own(self, x: dict[Hashable, Any], y: Any, w: float, model: Any) -> Learnt:
+    def _learn_own(self, x: dict[Hashable, Any], y: Any, w: float, model: Any) -> LearntRow:
         """Let a key's own model learn a row."""
         self._check(x, y)
         is_new = model._tree is None
         answer = None if is_new and self.parent is not None else self._answer(model, x)
         n_changes = 0 if is_new else count_changes(model)
         model.learn_one(x, y, w)
-        return Learnt(answer, has_changed=count_changes(model) != n_changes)
+        return LearntRow(answer, has_changed=count_changes(model) != n_changes)
 
     def _check(self, x: dict[Hashable, Any], y: Any) -> None:
         """Raise if a row holds what no model on disk could."""
@@ -307,7 +307,7 @@ class KeyedModels(Closing):
             if not isinstance(x[name], TIME_TYPES):
                 check_storable(x[name], f"a value of {name!r}")
 
-    def _add(self, tally: Tally, learnt: Learnt, y: Any, parent_cost: float | None) -> None:
+    def _add(self, tally: Tally, learnt: LearntRow, y: Any, parent_cost: float | None) -> None:
         """Add a row that was learnt to the losses of its key."""
         if parent_cost is None:
             cost = self._cost(learnt.answer, y)
