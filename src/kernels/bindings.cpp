@@ -157,7 +157,8 @@ void bind_states(nb::module_& m) {
     nb::class_<Renewed>(m, "Renewed")
         .def_ro("model", &Renewed::model)
         .def_ro("lead", &Renewed::lead)
-        .def_ro("born", &Renewed::born);
+        .def_ro("born", &Renewed::born)
+        .def_ro("harm", &Renewed::harm);
     nb::class_<BendTrial>(m, "BendTrial")
         .def_ro("model", &BendTrial::model)
         .def_ro("node_loss", &BendTrial::node_loss)
@@ -566,10 +567,10 @@ void bind_measured(nb::module_& m) {
                double clear_lead, double most_sure, double variance, double sureness_window, double sparse_step,
                bool mean_curvature, double floor_first, double floor_first_rows, double floor_rows, double floor_least,
                double floor_most, const std::string& loss, double step, double alarm_nats, double renewed_doubt,
-               double renewed_rest, double spread_rows, double spread_first_rows, double spread_least, double input_limit,
-               nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows, double grid_rest_rows,
-               bool trials_rest, bool nodes_always_rest, int costly_columns, int single_columns, int block_rows,
-               double wait_bytes) {
+               double renewed_rest, double renewed_harm, double spread_rows, double spread_first_rows, double spread_least,
+               double input_limit, nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows,
+               double grid_rest_rows, bool trials_rest, bool nodes_always_rest, int costly_columns, int single_columns,
+               int block_rows, double wait_bytes) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine({{model_window,
@@ -585,9 +586,10 @@ void bind_measured(nb::module_& m) {
                                     {floor, spread},
                                     costly_columns,
                                     single_columns},
-                                   {evidence_window, trials, first_rows, rest_share, rest_least, recent_speed, alarm_factor,
-                                    restless_rows, split_price, alarm_nats, trial_rest_rows, model_rest_rows, grid_rest_rows,
-                                    renewed_doubt, renewed_rest, trials_rest, nodes_always_rest, block_rows, wait_bytes},
+                                   {evidence_window, trials,          first_rows,        rest_share,    rest_least,
+                                    recent_speed,    alarm_factor,    restless_rows,     split_price,   alarm_nats,
+                                    trial_rest_rows, model_rest_rows, grid_rest_rows,    renewed_doubt, renewed_rest,
+                                    renewed_harm,    trials_rest,     nodes_always_rest, block_rows,    wait_bytes},
                                    seed,
                                    max_nodes,
                                    loss_named(loss),
@@ -601,9 +603,10 @@ void bind_measured(nb::module_& m) {
             "model_window"_a, "rows_per_input"_a, "passes"_a, "clear_lead"_a, "most_sure"_a, "variance"_a,
             "sureness_window"_a, "sparse_step"_a, "mean_curvature"_a, "floor_first"_a, "floor_first_rows"_a, "floor_rows"_a,
             "floor_least"_a, "floor_most"_a, "loss"_a = "labels", "step"_a = 1.0, "alarm_nats"_a = 0.0,
-            "renewed_doubt"_a = 0.0, "renewed_rest"_a = std::numeric_limits<double>::infinity(), "spread_rows"_a = 500.0,
-            "spread_first_rows"_a = 5.0, "spread_least"_a = 1e-8, "input_limit"_a = 1.5, "quantiles"_a = nb::make_tuple(),
-            "asked"_a = nb::none(), "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
+            "renewed_doubt"_a = 0.0, "renewed_rest"_a = std::numeric_limits<double>::infinity(),
+            "renewed_harm"_a = std::numeric_limits<double>::infinity(), "spread_rows"_a = 500.0, "spread_first_rows"_a = 5.0,
+            "spread_least"_a = 1e-8, "input_limit"_a = 1.5, "quantiles"_a = nb::make_tuple(), "asked"_a = nb::none(),
+            "trial_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
             "nodes_always_rest"_a = false, "costly_columns"_a = std::numeric_limits<int>::max(),
@@ -656,6 +659,13 @@ void bind_measured(nb::module_& m) {
             [](Engine& e, int node) {
                 const Writing lock(e);
                 e.evidence.renew(checked_node(e, node));
+            },
+            "node"_a)
+        .def(
+            "restart",
+            [](Engine& e, int node) {
+                const Writing lock(e);
+                e.evidence.restart(checked_node(e, node));
             },
             "node"_a)
         .def("bend_trial", &bend_trial, "node"_a)

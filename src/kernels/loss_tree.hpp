@@ -26,7 +26,7 @@ struct NodeRecord {
 struct Due {
     bool change = false;  // a split, a replacement or pruning
     bool model = false;   // the other model on trial
-    bool search = false;  // new candidates
+    bool search = false;  // new candidates, or another renewed model
     explicit operator bool() const { return change || model || search; }
 };
 
@@ -36,11 +36,12 @@ struct NodeSums {
     double rows = 0.0;                // weight of all rows
     double seen = 0.0;                // weight of the rows that the node learnt, each counted for all that it stands for
     double own = 0.0, subtree = 0.0;  // losses of these rows
+    double told = 0.0;                // of a leaf: losses of its predictions, with its renewed model
     std::vector<double> class_rows;
 
     void start(int id, int n_classes) {
         node = id;
-        rows = seen = own = subtree = 0.0;
+        rows = seen = own = subtree = told = 0.0;
         class_rows.assign(n_classes, 0.0);
     }
     NodeSums& operator+=(const NodeSums& other) {
@@ -48,12 +49,13 @@ struct NodeSums {
         seen += other.seen;
         own += other.own;
         subtree += other.subtree;
+        told += other.told;
         for (std::size_t k = 0; k < class_rows.size(); k++) class_rows[k] += other.class_rows[k];
         return *this;
     }
     template <class Archive>
     void visit(Archive& a) {
-        a("node", node), a("rows", rows), a("seen", seen), a("own", own), a("subtree", subtree);
+        a("node", node), a("rows", rows), a("seen", seen), a("own", own), a("subtree", subtree), a("told", told);
         a("class_rows", class_rows);
     }
 };

@@ -933,6 +933,7 @@ private:
             sums.seen += weight;
         });
         if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);
+        for (std::size_t i = first; i < last && is_leaf; i++) sums.told += weights[stop.rows[i]] * told_loss[stop.rows[i]];
         evidence.accumulate(step, scratch, stop, scratch.lessons, lesson, end, part.evidence);
     }
     // Updates what the leaf and the whole tree learn at once from a row to be buffered.
@@ -943,7 +944,9 @@ private:
             step.node_loss[0] = step.leaf_loss[0] = step.told_loss[0] = own.before.loss[0];
             tell_losses(step, model, own);
             LessonRows again = {step.n_pupils > 1 ? &step.lessons[1] : nullptr};
-            evidence.absorb_lead(node, step.chunk.weights[0], evidence.lead_on(step, models[model].renewed, again, 1));
+            const double weight = step.chunk.weights[0];
+            evidence.absorb_lead(node, weight, evidence.lead_on(step, models[model].renewed, again, 1));
+            evidence.absorb_harm(node, weight, weight * step.told_loss[0]);
             whole_ = {};
             evidence.accumulate_loss(step, whole_);
             evidence.absorb_loss(whole_);
@@ -964,7 +967,10 @@ private:
         }
     }
     void absorb_lead(const Part& part) {
-        if constexpr (Evidence::kWaits) evidence.absorb_lead(part.node.node, part.node.rows, part.evidence.renewed_lead);
+        if constexpr (Evidence::kWaits) {
+            evidence.absorb_lead(part.node.node, part.node.rows, part.evidence.renewed_lead);
+            evidence.absorb_harm(part.node.node, part.node.rows, part.node.told);
+        }
     }
     void absorb(Part& part, double now) {
         const NodeSums& sums = part.node;

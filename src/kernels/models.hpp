@@ -24,6 +24,7 @@ struct Renewed {
     std::int32_t model = -1;  // its place; -1: none
     double lead = 0.0;        // nats by which it has lost less than the model, faded, minus a handicap
     double born = 0.0;        // rows of the node when it was created
+    double harm = 0.0;        // nats that the leaf has lately lost beyond those of no model
     double share() const { return 1.0 / (1.0 + std::exp(-lead)); }
 };
 
@@ -340,6 +341,17 @@ struct Blend {
         forget(s, BlendParts(s, model.memory()), variance);
         return model;
     }
+    // The same with weights of 0.
+    static Model restarted(const Shape& tree, const Model& from, double variance) {
+        Model model = renewed(tree, from, variance);
+        const Shape s = model.shape(tree);
+        const BlendParts parts(s, model.memory());
+        std::fill_n(parts.adagrad, s.size(), 0.0);
+        std::fill_n(parts.newton, s.size(), 0.0);
+        model.blend.preference = model.blend.wrong = model.blend.sureness_rows = 0.0;
+        model.blend.sureness = 1.0;
+        return model;
+    }
     // Second-order estimate of the rise of the loss without this input: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());
@@ -606,7 +618,7 @@ public:
                 inner("bend_feature", model.bends.feature), inner("bend_low", model.bends.low);
                 inner("bend_high", model.bends.high);
                 inner("renewed_model", model.renewed.model), inner("renewed_lead", model.renewed.lead);
-                inner("renewed_born", model.renewed.born);
+                inner("renewed_born", model.renewed.born), inner("renewed_harm", model.renewed.harm);
                 model.sparse.visit(inner);
             }
             if (have_spread) inner("spread", model.loss.spread), inner("spread_rows", model.loss.spread_rows);

@@ -243,6 +243,7 @@ void check_model(const Model& model, const Shape& shape, Blend, bool) {
     need(model.blend.wrong >= 0.0 && model.blend.wrong <= 1.0, "model.wrong", "must be from 0 to 1");
     need(std::abs(model.renewed.lead) <= kMostLead, "model.renewed_lead", "is out of range");
     need(model.renewed.born >= 0.0 && is_finite(model.renewed.born), "model.renewed_born", "is out of range");
+    need(model.renewed.harm >= 0.0 && is_finite(model.renewed.harm), "model.renewed_harm", "is out of range");
     const BlendParts parts(shape, model.memory());
     need(std::all_of(parts.squares, parts.newton, [](double sum) { return sum >= 0.0; }), "model.numbers",
          "has a negative sum of squares");

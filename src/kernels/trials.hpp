@@ -36,6 +36,7 @@ struct TrialRates {                  // passed by Python (learn/constants.py)
     double grid_rows = std::numeric_limits<double>::infinity();     // and the grid of a node rests
     double doubt = 0.0;                                             // handicap of a leaf's renewed model, in nats
     double renewed_rest = std::numeric_limits<double>::infinity();  // nats that it must be behind, besides, to rest
+    double harm = std::numeric_limits<double>::infinity();          // nats of harm from which it may start from 0
     bool trials_rest = false;                                       // trials and grids of resting nodes learn no rows at all
     bool nodes_always_rest = false;                                 // nodes far from any change rest at any time
     int block_rows = 1;       // rows in a block: rows that come one at a time are buffered up to this,
@@ -66,6 +67,7 @@ struct BendTrial {
 
 // Fade and limit of the lead of a renewed model, as for Newton's preference in a blend.
 constexpr double kKeptLead = 0.998, kMostLead = 8.0;
+constexpr double kKeptHarm = 0.9;       // fade of the harm per row
 constexpr double kMostAdvantage = 3.0;  // nats per row, at most
 
 class Trials {
@@ -473,6 +475,14 @@ public:
         const double lead = keep * (renewed.lead + rates.doubt) - rates.doubt + more;
         renewed.lead = std::clamp(lead, -kMostLead, kMostLead);
     }
+    // The harm is what a leaf has lately lost beyond the loss if all labels were equally likely.
+    void absorb_harm(int node, double rows, double told_loss) {
+        Renewed& renewed = tree_.models[tree_.nodes[node].model].renewed;
+        if (renewed.model < 0 || std::isinf(rates.harm)) return;
+        const double keep = rows == 1.0 ? kKeptHarm : std::pow(kKeptHarm, rows);
+        const double more = told_loss / rows - std::log(tree_.n_classes);  // per row
+        renewed.harm = std::max(0.0, keep * renewed.harm + more * (1.0 - keep) / (1.0 - kKeptHarm));
+    }
     void absorb(int node, const Fade& fade, const NodeSums&, Part& part) {
         grids[node].fade(fade.keep);
         NodeRecord& record = tree_.records[node];
@@ -561,6 +571,7 @@ public:
         if (rates.first_rows == 0 || trials_rest(node)) return due;
         const Grid& grid = grids[node];
         due.search = grid.is_ready() ? tree_.nodes[node].rows >= record.refresh_at : grid.n_first_rows >= rates.first_rows;
+        due.search = due.search || tree_.models[tree_.nodes[node].model].renewed.harm >= rates.harm;
         return due;
     }
     bool is_due(int node) const { return static_cast<bool>(due(node)); }
@@ -644,17 +655,11 @@ public:
     // ---- renewed models
     // Copies the leaf's model anew. The lead of the renewed model before is kept, as the best guess for the next.
     void renew(int node) {
-        Model& own = tree_.models[tree_.nodes[node].model];
-        if (!tree_.nodes[node].is_leaf() || tree_.table->has_sparse())
-            throw std::invalid_argument("only a leaf has a renewed model, and none of sparse features");
-        Model model = Blend::renewed(tree_.shape, own, tree_.models.rates.variance);
-        const double lead = own.renewed.model < 0 ? -rates.doubt : own.renewed.lead;
-        const int id = tree_.nodes[node].model;
-        tree_.models.make_places(1);  // from here on nothing can fail, and `own` may have moved
-        tree_.models.free(tree_.models[id].renewed.model);
-        const int place = tree_.models.place(std::move(model));
-        tree_.models[id].renewed = {place, lead, tree_.nodes[node].rows};
+        const Renewed& before = tree_.models[tree_.nodes[node].model].renewed;
+        put_renewed(node, &Blend::renewed, before.model < 0 ? -rates.doubt : before.lead, before.harm);
     }
+    // The same with weights of 0, and both models have equal shares.
+    void restart(int node) { put_renewed(node, &Blend::restarted, 0.0, 0.0); }
     // ---- bends
     // Starts a trial of the node's model with these bends and this memory.
     void start_bend_trial(int node, const Bends& bends, double memory, double level, double price) {
@@ -806,6 +811,16 @@ public:
     }
 
 private:
+    void put_renewed(int node, Model (*make)(const Shape&, const Model&, double), double lead, double harm) {
+        if (!tree_.nodes[node].is_leaf() || tree_.table->has_sparse())
+            throw std::invalid_argument("only a leaf has a renewed model, and none of sparse features");
+        const int id = tree_.nodes[node].model;
+        Model model = make(tree_.shape, tree_.models[id], tree_.models.rates.variance);
+        tree_.models.make_places(1);  // from here on nothing can fail
+        tree_.models.free(tree_.models[id].renewed.model);
+        const int place = tree_.models.place(std::move(model));
+        tree_.models[id].renewed = {place, lead, tree_.nodes[node].rows, harm};
+    }
     // Collects the results of find(feature, found) in the order of the features; `work` is per feature.
     template <class Found, class Find>
     std::vector<Found> by_feature(double work, const Find& find) const {

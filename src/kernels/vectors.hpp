@@ -42,6 +42,7 @@ struct __attribute__((may_alias)) Mask {  // result of a comparison: -1 where tr
 };
 
 struct __attribute__((may_alias)) Vector {
+    using Piece = Part;
     Part part[kParts];
     Vector() = default;
     Vector(const Vector&) = default;
@@ -107,6 +108,7 @@ typedef float SinglePart __attribute__((vector_size(4 * kSingleWidth), aligned(4
 #define DRIFTREE_EACH_SINGLE for (int i = 0; i < kSingleParts; i++)
 
 struct __attribute__((may_alias)) SingleVector {
+    using Piece = SinglePart;
     SinglePart part[kSingleParts];
     SingleVector() = default;
     SingleVector(const SingleVector&) = default;
@@ -153,12 +155,10 @@ DRIFTREE_INLINE SingleVector narrowed(const Vector& v) {
 template <class Cell>
 using VectorOf = std::conditional_t<std::is_same_v<Cell, float>, SingleVector, Vector>;
 template <class Cell>
-using PartOf = std::conditional_t<std::is_same_v<Cell, float>, SinglePart, Part>;
+using PartOf = typename VectorOf<Cell>::Piece;
 template <class Cell>
 DRIFTREE_INLINE VectorOf<Cell> zeros() {
-    VectorOf<Cell> v;
-    for (auto& part : v.part) part = PartOf<Cell>{};
-    return v;
+    return {};
 }
 DRIFTREE_INLINE Vector wide_at(const double* p) { return at(p); }
 DRIFTREE_INLINE Vector wide_at(const float* p) { return widened(at(p)); }

@@ -99,6 +99,11 @@ def check_measured(engine, oracle, node, twin):
     inputs = inputs_in_order(engine, oracle, int(engine.model[node]), twin.model)
     near(engine.curvature_inverse(engine.model[node])[np.ix_(inputs, inputs)], twin.model.A)
     check_bends(engine, oracle, node, twin)
+    renewed = engine.renewed(node)
+    assert (renewed.model < 0) == (twin.renewed is None)
+    if twin.renewed:
+        assert renewed.born == twin.renewed.born
+        near([renewed.lead, renewed.harm], [twin.renewed.lead, twin.renewed.harm])
     if twin.model.rho is not None:
         near(engine.floor(engine.model[node]), twin.model.rho)
 

@@ -94,6 +94,60 @@ def test_an_abrupt_change_costs_fewer_errors_with_it(monkeypatch):
     assert with_it < 0.9 * n_errors()
 
 
+def turned_over(n, seed=1):
+    """Labels by a line; of the last 300 rows, the other label."""
+    X, y = make_line(n, seed)
+    y[-300:] = 1 - y[-300:]
+    return X, y
+
+
+def test_where_a_leaf_is_worse_than_no_model_it_starts_from_zero():
+    X, y = turned_over(2000)
+    model = learn(DynamicModelTreeClassifier(), X[:1700], y[:1700])
+    engine = model._tree.engine
+    assert renewed_of(model).harm == 0
+    model._tree.evidence.models.restart(0)
+    assert renewed_of(model).lead != 0  # no harm, so it was not
+    while renewed_of(model).born != engine.rows[0] or renewed_of(model).lead != 0:
+        start = int(engine.rows[0])
+        assert start < 1760
+        rows = slice(start, start + 5)
+        model.partial_fit(X[rows], y[rows])
+    assert renewed_of(model).harm == 0
+    own = engine.arrays()
+    own["model.renewed_lead"][int(engine.model[0])] = -8.0
+    engine.restore(own)
+    first = engine.weights(0)
+    own["model.renewed_lead"][int(engine.model[0])] = 8.0
+    engine.restore(own)
+    assert np.abs(engine.weights(0)).max() < 0.01 < np.abs(first).max()
+
+
+def test_so_labels_that_turn_over_cost_fewer_errors(monkeypatch):
+    def n_errors():
+        wrong = 0
+        for seed in range(5):
+            X, y = turned_over(2000, seed)
+            model = learn(DynamicModelTreeClassifier(), X[:1700], y[:1700])
+            wrong += errors(model, X[1700:], y[1700:], step=5)
+        return wrong
+
+    with_it = n_errors()
+    never = replace(constants.MEASURED, renewed_harm=math.inf)
+    monkeypatch.setattr(constants, "MEASURED", never)
+    assert with_it < 0.9 * n_errors()
+
+
+def test_files_from_before_there_was_harm_are_read():
+    X, y = turned_over(1705)
+    arrays = learn(DynamicModelTreeClassifier(), X, y)._tree.engine.arrays()
+    del arrays["model.renewed_harm"]
+    model = learn(DynamicModelTreeClassifier(), X[:1], y[:1])
+    model._tree.engine.restore(arrays)
+    assert renewed_of(model).model >= 0
+    assert renewed_of(model).harm == 0
+
+
 def test_numbers_follow_as_well(monkeypatch):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(4000, 3))

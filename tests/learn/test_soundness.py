@@ -68,6 +68,7 @@ GUARDS = {
     "model.renewed_model": "index",
     "model.renewed_lead": "bounded",
     "model.renewed_born": "bounded",
+    "model.renewed_harm": "bounded",
     "model.bend_feature": "index",
     "model.bend_low": "finite",
     "model.bend_high": "finite",

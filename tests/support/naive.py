@@ -235,6 +235,13 @@ class BlendModel:
         new.A, new.Ga = self.habits.variance * np.eye(len(self.A)), 0 * self.Ga
         return new
 
+    def restarted(self):
+        """Spec, RENEWED: a copy that knows nothing but the bends."""
+        new = self.renewed()
+        new.Wa, new.Wb = 0 * self.Wa, 0 * self.Wb
+        new.D, new.wrong, new.sureness, new.grip = 0.0, 0.0, 1.0, 0.0
+        return new
+
     def worth(self):
         """About what each bend earns: the loss without it, by the curvature of the present one."""
         n_plain = self.Wa.shape[1] - len(self.bends)
@@ -417,8 +424,8 @@ class Renewed:
 
     MOST_LEAD, MOST_ADVANTAGE = 8.0, 3.0
 
-    def __init__(self, model, lead, born):
-        self.model, self.lead, self.born = model.renewed(), lead, born
+    def __init__(self, model, lead, born, harm=0.0):
+        self.model, self.lead, self.born, self.harm = model, lead, born, harm
 
     def learn(self, rows, node_loss, stands_for):
         loss, _ = self.model.forward(rows)
@@ -506,7 +513,7 @@ class NaiveTree:
     PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 4, 16, 64, 5000, 5, 500
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
     TRIAL_REST, GRID_REST, COSTLY = 200, 2000, 128
-    RENEW, DOUBT, RENEWED_REST = 200, 3.0, 1.0
+    RENEW, DOUBT, RENEWED_REST, HARM = 200, 3.0, 1.0, 6.0
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=128, seed=1,
@@ -754,6 +761,7 @@ class NaiveTree:
         elif node.renewed:
             paid[:, 1], _ = losses(node.W, rows.seen_by(node.model), node.model.rho)
             self.update_renewed(node.renewed, rows, loss)
+            self.update_harm(node.renewed, rows, paid[:, 1])
         node.model.learn(part)
         if self.measured:
             leaf_loss = paid[seen, 0]
@@ -776,7 +784,19 @@ class NaiveTree:
         leads = before is not None and before.lead > -self.DOUBT
         if self.max_bends and node.split is None and is_due and not leads and not self.is_costly:
             lead = before.lead if before else -self.DOUBT
-            node.renewed = Renewed(node.model, lead, node.rows)
+            harm = before.harm if before else 0.0
+            node.renewed = Renewed(node.model.renewed(), lead, node.rows, harm)
+
+    def update_harm(self, renewed, rows, told):
+        """Spec, RENEWED: what a leaf has lately lost beyond all labels being equally likely."""
+        keep = 0.9 ** rows.w.sum()
+        more = np.average(told, weights=rows.w) - math.log(self.c)
+        renewed.harm = max(0.0, keep * renewed.harm + more * (1 - keep) / (1 - 0.9))
+
+    def restart(self, node):
+        """Spec, RENEWED: where a leaf does harm, its second model starts from zero."""
+        if node.renewed and node.renewed.harm >= self.HARM:
+            node.renewed = Renewed(node.model.restarted(), 0.0, node.rows)
 
     @property
     def is_costly(self):
@@ -1006,6 +1026,8 @@ class NaiveTree:
             node.buffer = []
             self.refresh_bends(node)
             return
+        if node.grid:
+            self.restart(node)
         if not node.grid or node.rows < node.refresh_at or self.has_no_trials(node):
             return
         self.refresh_bends(node)

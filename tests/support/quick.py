@@ -37,7 +37,7 @@ class QuickNaiveTree(NaiveTree):
     PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 3, 5, 6, 50, 2, 60
     PRICE = 0.003
     TRIAL_REST, GRID_REST = 15, 70
-    RENEW, DOUBT, RENEWED_REST = 20, 0.5, 0.5
+    RENEW, DOUBT, RENEWED_REST, HARM = 20, 0.5, 0.5, 1.0
     too_close, best_scores = False, ()
 
     def proposals(self, node):
@@ -121,6 +121,7 @@ def set_pace(patch, **numbers):
         renew_rows=quick.RENEW,
         renewed_doubt=quick.DOUBT,
         renewed_rest=quick.RENEWED_REST,
+        renewed_harm=quick.HARM,
     )
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
         patch.setattr(constants, name, replace(setting, **QUICK | numbers))

@@ -429,7 +429,7 @@ class NodeState:
     model_is_due: bool
     """Whether the other model on trial has reached its level."""
     search_is_due: bool
-    """Whether new candidates are to be searched for."""
+    """Whether new candidates are to be searched for, or another renewed model is due."""
 
 @final
 class BendTrial:
@@ -461,6 +461,8 @@ class Renewed:
     """Nats by which it has lost less than the leaf's own model, faded."""
     born: float
     """Rows of the node when it was copied."""
+    harm: float
+    """Nats that the leaf has lately lost beyond those of no model."""
 
 @final
 class TrialState:
@@ -692,6 +694,7 @@ class MeasuredEngine(_ModelTreeEngine):
         alarm_nats: float = 0.0,
         renewed_doubt: float = 0.0,
         renewed_rest: float = ...,
+        renewed_harm: float = ...,
         spread_rows: float = 500.0,
         spread_first_rows: float = 5.0,
         spread_least: float = 1e-8,
@@ -805,6 +808,8 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the renewed model of a leaf; its `model` is -1 if there is none."""
     def renew(self, node: int) -> None:
         """Copy the leaf's model into its renewed model, with the uncertainty reset."""
+    def restart(self, node: int) -> None:
+        """Let the renewed model of a leaf start from zero."""
     def bend_trial(self, node: int) -> BendTrial:
         """Return the trial of other bends at a node; its `model` is -1 if there is none."""
     def start_bend_trial(

@@ -71,6 +71,9 @@ class MeasuredConstants:
     """Handicap of the renewed model, in nats."""
     renewed_rest: float = 1
     """Nats that it must be behind, besides the handicap, to learn only some rows in calm times."""
+    renewed_harm: float = 6
+    """Nats that a leaf must lately have lost beyond those of no model, with which all labels are
+    equally likely, for its renewed model to start from zero."""
     most_bars: int = 5
     """How often the wait for the next trial of another model doubles after a failure."""
 
@@ -259,6 +262,7 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         restless_share=0.1,
         young_rows=2000,
         renewed_doubt=0,
+        renewed_harm=math.inf,
         renewed_rest=math.inf,
     )
 

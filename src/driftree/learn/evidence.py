@@ -266,6 +266,7 @@ class MeasuredTrials:
             alarm_nats=c.alarm_nats,
             renewed_doubt=c.renewed_doubt,
             renewed_rest=c.renewed_rest,
+            renewed_harm=c.renewed_harm,
             spread_rows=c.spread_rows,
             spread_first_rows=c.spread_first_rows,
             spread_least=c.spread_least,
@@ -386,6 +387,7 @@ class MeasuredTrials:
                 engine.refresh_at(node, own.rows + c.refresh_rows)
                 self.models.refresh(node)
             return
+        self.models.restart(node)
         if own.rows < own.refresh_at or own.trials_rest:
             return
         self.models.refresh(node)

@@ -188,6 +188,16 @@ class ModelTrials:
         if own.is_leaf and is_due and not leads and not is_wide:
             engine.renew(node)
 
+    def restart(self, node: int) -> None:
+        """Let the renewed model of a leaf start from zero if the leaf does harm.
+
+        It does if it has lately lost more than no model at all, with which all labels are equally
+        likely: after an abrupt change, what was learnt before may be wrong.
+        """
+        renewed = self.engine.renewed(node)
+        if renewed.model >= 0 and renewed.harm >= self.constants.renewed_harm:
+            self.engine.restart(node)
+
     def _may_end(self, trial: BendTrial, age: float) -> bool:
         """Tell whether a trial may have failed: a quick check before `_has_failed`."""
         c, gain = self.constants, trial.node_loss - trial.trial_loss

@@ -133,6 +133,7 @@ def merge(
     if "model.renewed_lead" in own:  # a renewed model is that of one copy: it gets no weight
         has_renewed = own["model.renewed_model"] >= 0
         merged["model.renewed_lead"] = np.where(has_renewed, -MOST_LEAD, own["model.renewed_lead"])
+        merged["model.renewed_harm"] = np.zeros(len(has_renewed))
     classes = {DynamicModelTreeClassifier.__name__: DynamicModelTreeClassifier}
     return files.unpack(told[most], {**own, **merged}, classes)
 
