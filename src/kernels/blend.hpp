@@ -131,7 +131,7 @@ struct Lanes {
 };
 
 // Newton's share of the blend; the rest is Adagrad's.
-inline Vector newton_share(const Vector& preference) {
+DRIFTREE_INLINE Vector newton_share(const Vector& preference) {
     const Mask is_negative = preference < 0.0;
     const Vector e = exp_negative(choose(is_negative, preference, -preference));
     return choose(is_negative, e, 1.0) / (1.0 + e);

@@ -44,8 +44,8 @@ struct Gaussian {
     static int outputs(int) { return 1; }
 
     struct Lanes : SpreadLanes {
-        Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
-        Slopes slopes(const Vector& predictors, const Vector& targets) const {
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors, const Vector& targets) const {
             const Vector error = predictors - targets, precision = 1.0 / at(spread), slope = error * precision;
             return {all(1.0), 0.5 * error * slope + at(half_log_spread) + kLogScale, slope, precision};
         }
