@@ -934,7 +934,8 @@ private:
         });
         if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);
         if constexpr (Evidence::kWaits)
-            for (std::size_t i = first; i < last && is_leaf; i++) sums.told += weights[stop.rows[i]] * told_loss[stop.rows[i]];
+            for (std::size_t i = first; i < last && is_leaf; i++)
+                sums.told += weights[stop.rows[i]] * told_loss[stop.rows[i]];
         evidence.accumulate(step, scratch, stop, scratch.lessons, lesson, end, part.evidence);
     }
     // Updates what the leaf and the whole tree learn at once from a row to be buffered.

@@ -478,7 +478,7 @@ public:
     // The harm is what a leaf has lately lost beyond the loss if all labels were equally likely.
     void absorb_harm(int node, double rows, double told_loss) {
         Renewed& renewed = tree_.models[tree_.nodes[node].model].renewed;
-        if (renewed.model < 0 || std::isinf(rates.harm)) return;
+        if (renewed.model < 0 || tree_.n_classes == 0) return;  // for numbers there is none
         const double keep = rows == 1.0 ? kKeptHarm : std::pow(kKeptHarm, rows);
         const double more = told_loss / rows - std::log(tree_.n_classes);  // per row
         renewed.harm = std::max(0.0, keep * renewed.harm + more * (1.0 - keep) / (1.0 - kKeptHarm));

@@ -262,7 +262,6 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
         restless_share=0.1,
         young_rows=2000,
         renewed_doubt=0,
-        renewed_harm=math.inf,
         renewed_rest=math.inf,
     )
 
