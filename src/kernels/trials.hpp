@@ -65,6 +65,7 @@ struct BendTrial {
     bool is_due() const { return !is_free() && gain() >= level + price * evidence; }
 };
 
+constexpr double kLeastGain = 1e-9;  // nats; less may be due to rounding
 // Fade and limit of the lead of a renewed model, as for Newton's preference in a blend.
 constexpr double kKeptLead = 0.998, kMostLead = 8.0;
 constexpr double kKeptHarm = 0.9;       // fade of the harm per row
@@ -848,8 +849,13 @@ private:
         const double gain = record.own_loss - record.subtree_loss;
         return gain >= record.rest_level && rates.recent_speed * record.recent >= rates.rest_least * gain;
     }
-    static bool is_mostly_lost(double rows, double least_rows, double gain) { return rows > least_rows && !(gain > 0.0); }
-    bool challenger_rests_now() const { return challenger.gain() <= -challenger.level; }
+    static bool is_mostly_lost(double rows, double least_rows, double gain) {
+        return rows > least_rows && !(gain > kLeastGain);
+    }
+    bool challenger_rests_now() const {
+        return challenger.gain() <= -challenger.level ||
+               is_mostly_lost(challenger.rows, rates.trial_rows, challenger.gain());
+    }
     double challenger_stands_for() const {
         if (tree_.table->has_sparse() && challenger.gain() <= 0.0) return rates.rest_share;
         const bool rests = block.is_open ? block.challenger_rests != 0 : challenger_rests_now();

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 GOLDEN, WORD = 0x9E3779B97F4A7C15, 0xFFFFFFFFFFFFFFFF
+LEAST_GAIN = 1e-9
 EVENT = "kind step path gain threshold loss_before loss_after rows feature value second n_removed"
 Event = namedtuple("Event", EVENT)
 
@@ -723,7 +724,7 @@ class NaiveTree:
             self.in_block, self.block_spares = True, self.is_calm()
             for node in self.root.nodes():
                 node.resting = self.who_rests(node, node.rows)
-            self.challenger_rests = self.challenger and self.floor_gain <= -self.floor_level
+            self.challenger_rests = self.challenger and self.challenger_is_lost()
         return waits
 
     def who_rests(self, node, rows):
@@ -731,11 +732,11 @@ class NaiveTree:
         leaf = node.split is None
         gains = [t.gain if leaf else t.replacement_gain for t in node.trials]
         trials = [
-            rows - trial.born > self.trial_rest and gain <= 0
+            rows - trial.born > self.trial_rest and gain <= LEAST_GAIN
             for trial, gain in zip(node.trials, gains, strict=True)
         ]
         bend = node.bend
-        is_lost = bend and not bend.removed and bend.node_loss <= bend.loss
+        is_lost = bend and not bend.removed and bend.gain <= LEAST_GAIN
         bend_rests = is_lost and rows - bend.born > self.trial_rest
         grid_rests = rows > (self.trial_rest if self.is_costly else self.grid_rest)
         return self.is_far_from_change(node), grid_rests, bend_rests, trials
@@ -1293,7 +1294,7 @@ class NaiveTree:
         """
         fade = math.exp(-rows.w.sum() / self.window)
         if not self.in_block:
-            self.challenger_rests = self.floor_gain <= -self.floor_level
+            self.challenger_rests = self.challenger_is_lost()
         rests = (self.spares or self.is_costly) and self.challenger_rests
         seen, stands_for = self.look_at(rows, rests=rests)
         part, leaf_loss = rows.take(seen), leaf_loss[seen]
@@ -1304,6 +1305,11 @@ class NaiveTree:
         self.challenger_rows = fade * self.challenger_rows + stands_for * part.w.sum()
         self.challenger_loss = fade * self.challenger_loss + stands_for * (part.w * loss).sum()
         self.challenger.learn(part)
+
+    def challenger_is_lost(self):
+        """Whether it is far behind, or has no gain after some rows."""
+        is_late = self.challenger_rows > self.trial_rest
+        return self.floor_gain <= -self.floor_level or (is_late and self.floor_gain <= LEAST_GAIN)
 
     def flip_floor(self):
         """The challenger's model becomes a tree of one leaf, challenged by the other link.
