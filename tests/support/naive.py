@@ -1302,7 +1302,8 @@ class NaiveTree:
         most = -math.log(BlendModel.FLOOR_LEAST)
         loss, leaf_loss = np.minimum(loss, most), np.minimum(leaf_loss, most)
         self.tree_loss = fade * self.tree_loss + stands_for * (part.w * leaf_loss).sum()
-        self.challenger_rows = fade * self.challenger_rows + stands_for * part.w.sum()
+        more = stands_for * part.w.sum()
+        self.challenger_rows = min(fade * self.challenger_rows + more, self.T)
         self.challenger_loss = fade * self.challenger_loss + stands_for * (part.w * loss).sum()
         self.challenger.learn(part)
 

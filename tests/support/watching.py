@@ -93,7 +93,7 @@ def learn(model, rng, note):
 def main(learner, n_watchers):
     quick.set_pace(pytest.MonkeyPatch())
     sys.setswitchinterval(1e-5)
-    rng = np.random.default_rng(4)
+    rng = np.random.default_rng(1)
     model = LEARNERS[learner]()
     model.learn_many(*draw(rng, 0))
     ask = probes(model)
