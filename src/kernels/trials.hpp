@@ -517,7 +517,7 @@ public:
         const double keep = fade_after(clock - challenger.clock).keep;
         challenger.loss = keep * challenger.loss + sums.challenger_loss;
         challenger.rival_loss = keep * challenger.rival_loss + sums.rival_loss;
-        challenger.rows = std::min(keep * challenger.rows + sums.seen, clock);  // a row may stand for several
+        challenger.rows = keep * challenger.rows + sums.seen;
         challenger.clock = clock;
     }
     void absorb_loss(const Whole& sums) {

@@ -1302,8 +1302,7 @@ class NaiveTree:
         most = -math.log(BlendModel.FLOOR_LEAST)
         loss, leaf_loss = np.minimum(loss, most), np.minimum(leaf_loss, most)
         self.tree_loss = fade * self.tree_loss + stands_for * (part.w * leaf_loss).sum()
-        more = stands_for * part.w.sum()
-        self.challenger_rows = min(fade * self.challenger_rows + more, self.T)
+        self.challenger_rows = fade * self.challenger_rows + stands_for * part.w.sum()
         self.challenger_loss = fade * self.challenger_loss + stands_for * (part.w * loss).sum()
         self.challenger.learn(part)
 
@@ -1317,7 +1316,7 @@ class NaiveTree:
 
         With the floor by a copy, without it by what the root had learnt.
         """
-        sums = self.tree_loss, self.challenger_loss, self.challenger_rows
+        sums = self.tree_loss, self.challenger_loss, min(self.challenger_rows, self.T)
         self.record("floor", self.root, self.floor_level, *sums)
         old, self.root = self.root, Node((), self.challenger, self.shape, self.T)
         if self.challenger.rho is None:

@@ -355,7 +355,7 @@ class Tree(TreeNodes):
             threshold=math.nan if is_forced else self.evidence.levels(1).link,
             loss_before=link.tree_loss,
             loss_after=link.other_loss,
-            rows=link.rows,
+            rows=min(link.rows, self.engine.node(0).clock),  # one may have stood for several
             floor=link.other_floor,
             third_label=third_label,
         )

@@ -69,6 +69,9 @@ class Message(NamedTuple):
     value: bytes | None
 
 
+EVENT_KEY = b"tree"  # of all changes: those with the same key are in one partition, in order
+
+
 class Reply(NamedTuple):
     """A message to send: a prediction, a dead letter, or a change of the tree."""
 
@@ -312,7 +315,7 @@ class JoinedStream:
         for event in getattr(self.model, "events_", ()):
             if event.n_rows > before:
                 self.counts["changes"] += 1
-                yield Reply("event", None, tell_event(event))
+                yield Reply("event", EVENT_KEY, tell_event(event))
 
     # ------------------------------------------------------------------ what does not fit
     def _dead(self, message: Message, reason: str) -> Reply:

@@ -68,7 +68,7 @@ class KafkaStream(Closing):
         Topic of the labels.
     predictions, dead, events : str, optional
         Topics for predictions, for messages that could not be used, with a reason, and for changes
-        of the tree.
+        of the tree, which are in order: all have the key ``tree``.
     every : int, default=10000
         Messages between two checkpoints.
     wait : float, default=0.1
