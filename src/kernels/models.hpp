@@ -341,17 +341,6 @@ struct Blend {
         forget(s, BlendParts(s, model.memory()), variance);
         return model;
     }
-    // The same with weights of 0.
-    static Model restarted(const Shape& tree, const Model& from, double variance) {
-        Model model = renewed(tree, from, variance);
-        const Shape s = model.shape(tree);
-        const BlendParts parts(s, model.memory());
-        std::fill_n(parts.adagrad, s.size(), 0.0);
-        std::fill_n(parts.newton, s.size(), 0.0);
-        model.blend.preference = model.blend.wrong = model.blend.sureness_rows = 0.0;
-        model.blend.sureness = 1.0;
-        return model;
-    }
     // Second-order estimate of the rise of the loss without this input: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());

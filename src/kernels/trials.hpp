@@ -656,11 +656,18 @@ public:
     // ---- renewed models
     // Copies the leaf's model anew. The lead of the renewed model before is kept, as the best guess for the next.
     void renew(int node) {
-        const Renewed& before = tree_.models[tree_.nodes[node].model].renewed;
-        put_renewed(node, &Blend::renewed, before.model < 0 ? -rates.doubt : before.lead, before.harm);
+        const Model& own = tree_.models[tree_.nodes[node].model];
+        const double lead = own.renewed.model < 0 ? -rates.doubt : own.renewed.lead;
+        put_renewed(node, Blend::renewed(tree_.shape, own, tree_.models.rates.variance), lead, own.renewed.harm);
     }
-    // The same with weights of 0, and both models have equal shares.
-    void restart(int node) { put_renewed(node, &Blend::restarted, 0.0, 0.0); }
+    // Lets it start from zero, with equal shares; a noise floor is one of the labels, and stays.
+    void restart(int node) {
+        const Model& own = tree_.models[tree_.nodes[node].model];
+        Model model = own.without_sparse();
+        tree_.models.restart(tree_.shape, model);
+        model.loss = own.loss;
+        put_renewed(node, std::move(model), 0.0, 0.0);
+    }
     // ---- bends
     // Starts a trial of the node's model with these bends and this memory.
     void start_bend_trial(int node, const Bends& bends, double memory, double level, double price) {
@@ -812,11 +819,10 @@ public:
     }
 
 private:
-    void put_renewed(int node, Model (*make)(const Shape&, const Model&, double), double lead, double harm) {
+    void put_renewed(int node, Model&& model, double lead, double harm) {
         if (!tree_.nodes[node].is_leaf() || tree_.table->has_sparse())
             throw std::invalid_argument("only a leaf has a renewed model, and none of sparse features");
         const int id = tree_.nodes[node].model;
-        Model model = make(tree_.shape, tree_.models[id], tree_.models.rates.variance);
         tree_.models.make_places(1);  // from here on nothing can fail
         tree_.models.free(tree_.models[id].renewed.model);
         const int place = tree_.models.place(std::move(model));
