@@ -58,6 +58,8 @@ ABLATIONS = (
         Edit("driftree/learn/constants.py", "most_codes: int = 64", "most_codes: int = 0"),)),
     Ablation("no-renewed", "default", (
         Edit("driftree/learn/constants.py", "renew_rows: float = 200", "renew_rows: float = math.inf"),)),
+    Ablation("fixed-thresholds", "default", (
+        Edit("driftree/learn/constants.py", "border_deviations: float = 0.5", "border_deviations: float = 0"),)),
     Ablation("no-sureness", "default", (
         Edit("driftree/learn/constants.py", "sureness_window: float = 500", "sureness_window: float = 0"),)),
     Ablation("half-curvature", "default", (

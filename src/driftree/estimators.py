@@ -138,10 +138,10 @@ class DynamicModelTree(Readable, Configured):
 class DynamicModelTreeClassifier(DynamicModelTree, StreamClassifier):
     """Shallow decision tree with a linear model in every node, for streams that change.
 
-    It learns row by row or batch by batch. A leaf is split, a split replaced or a branch pruned
-    only when the measured loss justifies it, and every such change is recorded with its reason in
-    `events_`. Input needs no preprocessing: it may hold numbers of any scale, text and booleans as
-    categories, missing values, and new features and labels at any time.
+    It learns row by row or batch by batch. A leaf is split, a split moved or replaced or a branch
+    pruned only when the measured loss justifies it, and every such change is recorded with its
+    reason in `events_`. Input needs no preprocessing: it may hold numbers of any scale, text and
+    booleans as categories, missing values, and new features and labels at any time.
 
     `DynamicModelTreeClassifier()` is our setting: second-order simple models on inputs scaled
     online, and gains measured by trials. `DynamicModelTreeClassifier.paper()` is the paper's:

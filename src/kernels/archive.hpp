@@ -38,7 +38,8 @@ class Saver {
 public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
-    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true;  // if false, nothing of it is saved
+    // If false, nothing of it is saved.
+    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true, has_border = true;
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         if (is_left_out(name)) return;
@@ -85,7 +86,8 @@ public:
 private:
     bool is_left_out(const std::string& name) const {
         return (!has_sparse && name.starts_with("sparse_")) || (!has_watch && name.starts_with("watch_")) ||
-               (!has_renewed && name.starts_with("renewed_")) || (!has_block && name.starts_with("block_"));
+               (!has_renewed && name.starts_with("renewed_")) || (!has_block && name.starts_with("block_")) ||
+               (!has_border && name.starts_with("border_"));
     }
     using Bytes = std::vector<char>;
     struct Packed {
@@ -175,11 +177,11 @@ private:
         std::size_t n = 0, next = 0, n_items = 0, item = 0;
         const std::int64_t* lengths = nullptr;
     };
-    // Older files have nothing on sparse features, renewed models, drift detection and sets of labels; others may have been
-    // saved outside a block.
+    // Older files have nothing on sparse features, renewed models, borders, drift detection and sets of labels; others may
+    // have been saved outside a block.
     bool is_lacking(std::string_view name) const {
         if (!name.starts_with("sparse_") && !name.starts_with("renewed_") && !name.starts_with("watch_") &&
-            !name.starts_with("block_") && name != "label_reach")
+            !name.starts_with("block_") && !name.starts_with("border_") && name != "label_reach")
             return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }
@@ -351,9 +353,9 @@ private:
     // Conditions, values of rows and models have rules of their own; a scaler accepts any number.
     bool has_own_rules(std::string_view name) const {
         const std::string whole = list_ + std::string(name);
-        for (const char* other :
-             {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value", "model.numbers",
-              "model.sparse_numbers", "model.bend_low", "model.bend_high", "split_points.keys", "watch_rows"})
+        for (const char* other : {"node.threshold", "trial.threshold", "grid.edges", "grid.first_rows", "candidates.value",
+                                  "model.numbers", "model.sparse_numbers", "model.bend_low", "model.bend_high",
+                                  "split_points.keys", "watch_rows", "sums.border_sums"})
             if (whole == other) return true;
         return name.starts_with("scale_");
     }

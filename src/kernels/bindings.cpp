@@ -116,6 +116,10 @@ struct NodeState {
     bool trials_rest;
     Due due;
 };
+struct BorderState {
+    Shift best;
+    double level;
+};
 struct TrialState {
     int place;
     Trial trial;
@@ -159,6 +163,12 @@ void bind_states(nb::module_& m) {
         .def_ro("lead", &Renewed::lead)
         .def_ro("born", &Renewed::born)
         .def_ro("harm", &Renewed::harm);
+    nb::class_<BorderState>(m, "BorderState")
+        .def_prop_ro("threshold", [](const BorderState& s) { return s.best.threshold; })
+        .def_prop_ro("gain", [](const BorderState& s) { return s.best.gain; })
+        .def_prop_ro("loss", [](const BorderState& s) { return s.best.loss; })
+        .def_prop_ro("rows", [](const BorderState& s) { return s.best.rows; })
+        .def_ro("level", &BorderState::level);
     nb::class_<BendTrial>(m, "BendTrial")
         .def_ro("model", &BendTrial::model)
         .def_ro("node_loss", &BendTrial::node_loss)
@@ -570,32 +580,33 @@ void bind_measured(nb::module_& m) {
                double renewed_rest, double renewed_harm, double spread_rows, double spread_first_rows, double spread_least,
                double input_limit, nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows,
                double grid_rest_rows, bool trials_rest, bool nodes_always_rest, int costly_columns, int single_columns,
-               int block_rows, double wait_bytes) {
+               int block_rows, double wait_bytes, double border_deviations) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
-                new (self) Engine({{model_window,
-                                    rows_per_input,
-                                    passes,
-                                    clear_lead,
-                                    most_sure,
-                                    variance,
-                                    sureness_window,
-                                    step,
-                                    sparse_step,
-                                    mean_curvature,
-                                    {floor, spread},
-                                    costly_columns,
-                                    single_columns},
-                                   {evidence_window, trials,          first_rows,        rest_share,    rest_least,
-                                    recent_speed,    alarm_factor,    restless_rows,     split_price,   alarm_nats,
-                                    trial_rest_rows, model_rest_rows, grid_rest_rows,    renewed_doubt, renewed_rest,
-                                    renewed_harm,    trials_rest,     nodes_always_rest, block_rows,    wait_bytes},
-                                   seed,
-                                   max_nodes,
-                                   loss_named(loss),
-                                   items_of<double>(nb::list(quantiles)),
-                                   maker_of(asked)},
-                                  n_classes);
+                new (self) Engine(
+                    {{model_window,
+                      rows_per_input,
+                      passes,
+                      clear_lead,
+                      most_sure,
+                      variance,
+                      sureness_window,
+                      step,
+                      sparse_step,
+                      mean_curvature,
+                      {floor, spread},
+                      costly_columns,
+                      single_columns},
+                     {evidence_window, trials,        first_rows,       rest_share,   rest_least,      recent_speed,
+                      alarm_factor,    restless_rows, split_price,      alarm_nats,   trial_rest_rows, model_rest_rows,
+                      grid_rest_rows,  renewed_doubt, renewed_rest,     renewed_harm, trials_rest,     nodes_always_rest,
+                      block_rows,      wait_bytes,    border_deviations},
+                     seed,
+                     max_nodes,
+                     loss_named(loss),
+                     items_of<double>(nb::list(quantiles)),
+                     maker_of(asked)},
+                    n_classes);
                 self->table->scaler.most = input_limit;
             },
             "n_classes"_a, nb::kw_only(), "max_nodes"_a, "seed"_a, "evidence_window"_a, "trials"_a, "first_rows"_a,
@@ -610,8 +621,31 @@ void bind_measured(nb::module_& m) {
             "model_rest_rows"_a = std::numeric_limits<double>::infinity(),
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
             "nodes_always_rest"_a = false, "costly_columns"_a = std::numeric_limits<int>::max(),
-            "single_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0)
+            "single_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0,
+            "border_deviations"_a = 0.0)
         .def("trials", &trials, "node"_a)
+        .def(
+            "border",
+            [](const Engine& e, int node) {
+                const Reading lock(e);
+                if (e.nodes[checked_node(e, node)].is_leaf()) throw std::invalid_argument("a leaf has no threshold");
+                return BorderState{e.borders[node].best, e.borders[node].level};
+            },
+            "node"_a)
+        .def(
+            "set_border",
+            [](Engine& e, int node, double level, double low, double high) {
+                const Writing lock(e);
+                e.set_border(checked_node(e, node), level, low, high);
+            },
+            "node"_a, nb::kw_only(), "level"_a, "low"_a, "high"_a)
+        .def(
+            "shift",
+            [](Engine& e, int node) {
+                const Writing lock(e);
+                e.shift(checked_node(e, node));
+            },
+            "node"_a)
         .def(
             "refresh_at",
             [](Engine& e, int node, double rows) {
@@ -874,6 +908,7 @@ NB_MODULE(_kernels, m) {
     m.attr("MAX_LEVELS") = kLevels - 1;
     m.attr("LANES") = kLanes;
     m.attr("SKETCH") = kSketch;
+    m.attr("BORDER_SUMS") = BorderSums::size();
     m.attr("MOST_LEAD") = kMostLead;
     m.attr("KEPT_PREFERENCE") = kKeptPreference;
     m.attr("KEPT_WRONG") = kKeptWrong;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "borders.hpp"
 #include "tree.hpp"
 
 namespace driftree {
@@ -24,7 +25,7 @@ struct NodeRecord {
 
 // What Python has to decide about a node. The kernels only filter: whoever reaches a level is due.
 struct Due {
-    bool change = false;  // a split, a replacement or pruning
+    bool change = false;  // a split, a replacement, pruning or a shift
     bool model = false;   // the other model on trial
     bool search = false;  // new candidates, or another renewed model
     explicit operator bool() const { return change || model || search; }
@@ -38,11 +39,13 @@ struct NodeSums {
     double own = 0.0, subtree = 0.0;  // losses of these rows
     double told = 0.0;                // of a leaf: losses of its predictions, with its renewed model
     std::vector<double> class_rows;
+    BorderSums border;  // of an inner node: the rows near its threshold
 
     void start(int id, int n_classes) {
         node = id;
         rows = seen = own = subtree = told = 0.0;
         class_rows.assign(n_classes, 0.0);
+        border.all.clear();
     }
     NodeSums& operator+=(const NodeSums& other) {
         rows += other.rows;
@@ -51,12 +54,13 @@ struct NodeSums {
         subtree += other.subtree;
         told += other.told;
         for (std::size_t k = 0; k < class_rows.size(); k++) class_rows[k] += other.class_rows[k];
+        border += other.border;
         return *this;
     }
     template <class Archive>
     void visit(Archive& a) {
         a("node", node), a("rows", rows), a("seen", seen), a("own", own), a("subtree", subtree), a("told", told);
-        a("class_rows", class_rows);
+        a("class_rows", class_rows), a("border", border.all);
     }
 };
 
@@ -91,6 +95,8 @@ class LossTree : public Tree<Kind> {
 public:
     using Tree<Kind>::Tree;
     std::vector<NodeRecord> records;  // by node
+    std::vector<Border> borders;      // by node; none before the first split, since many trees are never split
+    bool shift_is_due(int node) const { return node < std::ssize(borders) && borders[node].is_due(); }
     std::int64_t n_steps = 0;
 };
 

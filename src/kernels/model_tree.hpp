@@ -42,8 +42,8 @@ public:
         std::vector<double> quantiles;  // ascending
         std::function<std::shared_ptr<AskedLoss>(const NumberTarget&)> asked;  // creates a custom loss
     };
-    using Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps, Base::nodes,
-        Base::records, Base::shape, Base::table;
+    using Base::borders, Base::clock, Base::f, Base::loss, Base::models, Base::n_classes, Base::n_rows, Base::n_steps,
+        Base::nodes, Base::records, Base::shape, Base::table;
 
     ModelTree(const Settings& given, int classes)
         : Base(given.model, Evidence::kScaling, classes, given.max_nodes), settings(given),
@@ -217,7 +217,7 @@ public:
     }
     Due due_at(int node) const {
         Due due = evidence.due(node);
-        due.change = due.change || prune_is_due(node);
+        due.change = due.change || prune_is_due(node) || this->shift_is_due(node);
         return due;
     }
     bool is_link_due() const { return !is_in_block() && evidence.is_link_due(); }  // nothing is decided within a block
@@ -228,6 +228,7 @@ public:
         auto draft = evidence.draft(node, place);
         const std::vector<int> below = nodes.below(node);
         if (below.empty()) this->make_places(2);
+        borders.resize(std::max<std::size_t>(borders.size(), nodes.size_with(below.empty() ? 2 : 0)));
         Memory left = new_memory(), right = new_memory();  // from here on nothing can fail
         remove(node, below);
         const auto branch = evidence.take(node, place, draft);
@@ -240,6 +241,15 @@ public:
         n_changes++;
     }
     void prune(int node) { remove(node, nodes.below(node)); }
+    // Moves the threshold of a split to where that saves most; both sides stay.
+    void shift(int node) {
+        if (nodes[node].is_leaf() || !(borders[node].best.gain > 0.0))
+            throw std::invalid_argument("the node has no other threshold");
+        Border& border = borders[node];
+        nodes[node].condition.threshold = border.best.threshold;
+        border.restart();
+        n_changes++;
+    }
     // Replaces the node's model by the one on trial with other bends.
     void bend(int node)
         requires requires(Evidence& e) { e.take_bend(node); }
@@ -315,6 +325,14 @@ public:
         record.rest_level = rest_level;
         record.n_splits = n_splits;
     }
+    void set_border(int node, double level, double low, double high) {
+        if (nodes[node].is_leaf()) throw std::invalid_argument("a leaf has no threshold");
+        Border& border = borders[node];
+        border.level = level;
+        border.low = low;
+        border.high = high;
+        border.find_best(nodes[node].condition.threshold);
+    }
 
     // ---------------------------------------------------------------- growth
     // Makes room for n sparse features in total.
@@ -371,6 +389,7 @@ public:
         for (NodeRecord& record : records)
             if (!record.class_rows.empty()) record.class_rows.resize(classes, 0.0);
         if (classes <= 2) return;
+        for (Border& border : borders) border.restart();  // losses will be of another kind
         evidence.drop_challenger();
         for (int k = known; k < classes; k++) models.add_class(shape, k, clock);
     }
@@ -384,17 +403,27 @@ public:
             a.has_renewed = std::any_of(models.all.begin(), models.all.end(),
                                         [](const Model& model) { return model.renewed.model >= 0; });
             a.has_block = is_in_block();
+            a.has_border =
+                std::any_of(borders.begin(), borders.end(), [](const Border& border) { return border.width > 0.0; });
         }
         if constexpr (Kind::kHasSparse) table->sparse.visit(a);
         has_labels() ? a("label_reach", label_reach) : target.visit(a);
         a("n_classes", n_classes), a("stride", shape.stride), a("clock", clock), a("n_steps", n_steps), a("n_rows", n_rows);
         models.visit(a);
         nodes.visit(a);
-        a.each("sums", records, [](auto& inner, NodeRecord& record) {
+        a.derived(borders);
+        a.each("sums", records, [&](auto& inner, NodeRecord& record) {
             inner("clock", record.clock), inner("born", record.born), inner("own_loss", record.own_loss);
             inner("subtree_loss", record.subtree_loss), inner("evidence", record.evidence), inner("recent", record.recent);
             inner("refresh_at", record.refresh_at), inner("class_rows", record.class_rows);
-            if constexpr (Evidence::kWaits) inner("block_rests", record.rests);
+            if constexpr (Evidence::kWaits) {
+                inner("block_rests", record.rests);
+                const std::size_t node = &record - records.data();
+                if constexpr (!Archive::kReads && !Archive::kMeasures) borders.resize(std::max(borders.size(), node + 1));
+                Border none, &border = node < borders.size() ? borders[node] : none;
+                inner("border_width", border.width), inner("border_clock", border.clock);
+                inner("border_sums", border.sums.all);
+            }
         });
         evidence.visit(a);
         if constexpr (requires { a.has_watch; }) a.has_watch = watch.has_begun();
@@ -635,6 +664,7 @@ private:
         part_.node.class_rows.reserve(n_classes);
         due_.reserve(waits ? nodes.size() : step_.n_stops);
         make_scale_room();
+        make_border_room(step_);
         table->scaler.make_scratch();
         watch.make_room(n_rows, n, table->n_features());
         look_back();  // from here on nothing can fail
@@ -650,6 +680,7 @@ private:
         n_steps = std::min(n_steps + 1, n_rows);
         judge(step_, n_threads);
         keep_finite(step_);
+        for (int s = 0; s < step_.n_stops; s++) begin_border(step_.stops[s].node);
         if (!has_labels()) learn_reaches(step_);
         if constexpr (Kind::kHasSparse) learn_energy(step_);
         if (waits) {
@@ -934,6 +965,10 @@ private:
         });
         if (is_leaf && lesson && !step.waits) tell_losses(step, node.model, *lesson);
         if constexpr (Evidence::kWaits)
+            if (!is_leaf && !step.waits)
+                judge_border(step, stop.node, {stop.rows.data(), static_cast<int>(stop.rows.size())}, scratch.bent,
+                             sums.border);
+        if constexpr (Evidence::kWaits)
             for (std::size_t i = first; i < last && is_leaf; i++)
                 sums.told += weights[stop.rows[i]] * told_loss[stop.rows[i]];
         evidence.accumulate(step, scratch, stop, scratch.lessons, lesson, end, part.evidence);
@@ -952,7 +987,69 @@ private:
             whole_ = {};
             evidence.accumulate_loss(step, whole_);
             evidence.absorb_loss(whole_);
+            const std::int32_t row = 0;
+            for (int above = nodes[node].parent; above >= 0; above = nodes[above].parent) {
+                begin_border(above);
+                part_.node.border.all.clear();
+                judge_border(step, above, {&row, 1}, scratch_.bent, part_.node.border);
+                absorb_border(above, part_.node.border, clock);
+            }
         }
+    }
+    // ---- borders
+    // The band is a multiple of the feature's standard deviation at this time.
+    void begin_border(int node) {
+        if constexpr (Evidence::kWaits) {
+            if (nodes[node].is_leaf() || borders[node].width > 0.0) return;
+            Border& border = borders[node];
+            const double deviation = 0.5 / table->scaler.factor[nodes[node].condition.feature];
+            const double width = evidence.rates.border_deviations * deviation;
+            if (width > 0.0 && width < kLargest) border.width = width, border.clock = clock;
+        }
+    }
+    // Room for the sums of all borders that the step's rows may be near.
+    void make_border_room(const Step& step) {
+        if constexpr (Evidence::kWaits) {
+            if (nodes[0].is_leaf() || !(evidence.rates.border_deviations > 0.0)) return;
+            part_.node.border.all.reserve(BorderSums::size());
+            for (int node = step.stops[0].node; node >= 0; node = nodes[node].parent) reserve_border(node);
+            for (int s = 1; s < step.n_stops; s++) reserve_border(step.stops[s].node);
+            for (const Node& node : nodes.all)
+                if (node.is_alive && node.is_leaf() && std::ssize(scratch_.bent) < models[node.model].stride)
+                    scratch_.bent.resize(models[node.model].stride);
+        }
+    }
+    void reserve_border(int node) {
+        if (!nodes[node].is_leaf()) borders[node].sums.all.reserve(BorderSums::size());
+    }
+    // What rows near the threshold of a node have cost, and what they would have cost on the other side of it.
+    void judge_border(const Step& step, int node, const Visit& seen, Lines<double>& bent, BorderSums& sums) const {
+        const Border& border = borders[node];
+        const Condition& condition = nodes[node].condition;
+        if (border.width == 0.0 || condition.equality || table->has_sparse() || asked_) return;
+        typename Kind::Predicting predict(f, shape);
+        Room predictors(padded(shape.outputs));
+        for (int i = 0; i < seen.n; i++) {
+            const int row = seen.rows[i];
+            const double* x = step.chunk.raw_row(row, table->n_features());
+            const double value = x[condition.feature];
+            if (!border.has_inside(value, condition.threshold)) continue;  // nor if it is missing
+            const int leaf = nodes.leaf_of(x, value > condition.threshold ? nodes[node].left : nodes[node].right);
+            const Model& model = models[nodes[leaf].model];
+            const double* plain = step.chunk.inputs.data() + static_cast<long>(row) * shape.stride;
+            if (std::ssize(bent) < model.stride) bent.resize(model.stride);
+            predict.by(model, nullptr);
+            this->predict_bent(predict, model, x, plain, bent.data(), predictors.data());
+            const double other = rules(loss).loss(model.loss, predictors.data(), shape.outputs, step.chunk.targets[row],
+                                                  settings.quantiles.data());
+            if (other < kLargest)  // a model that is not sound can only come from a file
+                sums.add(value, condition.threshold, border.width, step.chunk.weights[row], step.leaf_loss[row], other);
+        }
+    }
+    void absorb_border(int node, const BorderSums& sums, double now) {
+        if (sums.all.empty()) return;
+        Border& border = borders[node];
+        border.absorb(sums, evidence.fade_after(now - border.clock).keep, now, nodes[node].condition.threshold);
     }
     // The losses of a leaf's predictions, which include its renewed model. (With a custom loss, those of its own model.)
     void tell_losses(Step& step, int model, const Lesson& lesson) const {
@@ -985,6 +1082,7 @@ private:
         record.subtree_loss = fade.keep * record.subtree_loss + sums.subtree;
         record.evidence = fade.keep * record.evidence + sums.seen;
         if (!nodes[sums.node].is_leaf()) record.recent = fade.keep_recent * record.recent + (sums.own - sums.subtree);
+        absorb_border(sums.node, sums.border, now);
         evidence.absorb(sums.node, fade, sums, part.evidence);
     }
     void train(Step& step, int n_threads) {
@@ -1050,7 +1148,7 @@ private:
                         lesson.sparse->number(cell, c) = c == 0 ? models.rates.variance : 0.0;
         }
     }
-    bool is_due(int node) { return prune_is_due(node) || evidence.is_due(node); }
+    bool is_due(int node) { return prune_is_due(node) || this->shift_is_due(node) || evidence.is_due(node); }
     bool prune_is_due(int node) const {
         const NodeRecord& record = records[node];
         return !nodes[node].is_leaf() && record.subtree_loss - record.own_loss >= record.prune_level;
@@ -1099,6 +1197,7 @@ private:
         models.free(nodes[node].model);
         NodeRecord none;
         std::swap(records[node], none);
+        if (node < std::ssize(borders)) borders[node] = Border();
         nodes[node] = Node();
     }
     void remove(int node, const std::vector<int>& below) {
@@ -1106,6 +1205,7 @@ private:
         for (const int one : below) release(one);
         nodes[node].left = nodes[node].right = -1;
         nodes[node].condition = Condition();
+        borders[node].restart();
         evidence.set_subtree_loss(node, records[node].own_loss);
         n_changes++;
     }
@@ -1142,13 +1242,14 @@ private:
         std::vector<Node> nodes;
         std::vector<Model> models;
         std::vector<NodeRecord> records;
+        std::vector<Border> borders;
         typename Evidence::Kept evidence;
         double clock;
         std::int64_t n_rows, n_steps;
         Shape shape;
     };
     Kept kept() const {
-        return {*table, target, nodes.all, models.all, records, evidence.kept(), clock, n_rows, n_steps, shape};
+        return {*table, target, nodes.all, models.all, records, borders, evidence.kept(), clock, n_rows, n_steps, shape};
     }
     void put_back(Kept& then) {
         std::swap(*table, then.table);
@@ -1156,6 +1257,7 @@ private:
         nodes.all.swap(then.nodes);
         models.all.swap(then.models);
         records.swap(then.records);
+        borders.swap(then.borders);
         evidence.put_back(then.evidence);
         clock = then.clock;
         n_rows = then.n_rows;

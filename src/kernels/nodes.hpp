@@ -44,8 +44,7 @@ public:
     int n_alive() const {
         return static_cast<int>(std::count_if(all.begin(), all.end(), [](const Node& node) { return node.is_alive; }));
     }
-    int leaf_of(const double* x) const {
-        int id = 0;
+    int leaf_of(const double* x, int id = 0) const {
         while (!all[id].is_leaf()) id = all[id].condition.holds(x) ? all[id].left : all[id].right;
         return id;
     }

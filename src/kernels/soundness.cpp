@@ -394,6 +394,20 @@ void check_candidates(const Candidates& store, const Schema& schema, const Shape
 }
 
 // ---------------------------------------------------------------- evidence
+void check_border(const Border& border, const Node& node, double clock) {
+    need(border.width >= 0.0, "sums.border_width", "must not be negative");
+    need(border.width == 0.0 || (node.is_alive && !node.is_leaf()), "sums.border_width",
+         "must be 0 where there is no split");
+    need(border.clock >= 0.0 && border.clock <= clock, "sums.border_clock", "is out of range");
+    const auto& sums = border.sums.all;
+    need(sums.empty() || (sums.size() == BorderSums::size() && border.width > 0.0), "sums.border_sums",
+         "has a wrong length");
+    need(std::all_of(sums.begin(), sums.end(), is_finite), "sums.border_sums", "has a number out of range");
+    for (int cell = 0; cell < BorderSums::kCells && !sums.empty(); cell++)
+        for (const bool is_above : {false, true})
+            need(border.sums.number(BorderSums::kRows, is_above, cell) >= 0.0, "sums.border_sums", "has a negative count");
+}
+
 void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUse& models) {
     const Schema& schema = tree.schema();
     for (int j = 0; j < schema.n_features; j++)  // a level's code is a slot of a grid
@@ -406,6 +420,8 @@ void check_evidence(const Trials& evidence, const LossTree<Blend>& tree, ModelUs
     for (const NodeRecord& record : tree.records)
         need(record.rests >= 0 && record.rests < Trials::kFirstTrial << evidence.rates.per_node, "sums.block_rests",
              "is out of range");
+    for (std::size_t node = 0; node < tree.borders.size(); node++)
+        check_border(tree.borders[node], tree.nodes.all[node], tree.clock);
     const std::size_t n = tree.nodes.size();
     need_length(evidence.grids, n, "grid.scale");
     need_length(evidence.trials, n * evidence.rates.per_node, "trial.feature");
@@ -539,6 +555,8 @@ void ModelTree<Evidence>::derive() {
     shape.columns = table->n_columns();
     shape.outputs = outputs_of(n_classes);
     models.derive(shape);
+    borders.resize(nodes.size());
+    if (nodes.all.empty() || nodes[0].is_leaf()) std::vector<Border>().swap(borders);
     due_.clear();
 }
 
@@ -572,6 +590,8 @@ template <class Evidence>
 void ModelTree<Evidence>::heal() {
     Bounds<true> bounds(kLargest);
     visit(bounds);
+    for (Border& border : borders)
+        if (!std::all_of(border.sums.all.begin(), border.sums.all.end(), is_finite)) border.restart();
     if constexpr (std::is_same_v<Kind, Sgd>) {
         if (!has_labels()) return heal_padding(models, shape);
     }

@@ -97,14 +97,8 @@ public:
             const Model& model = models[nodes[leaves[i]].model];
             const double* plain = inputs.data() + static_cast<long>(i) * shape.stride;
             if (i == 0 || leaves[i] != leaves[i - 1]) predict.by(model, models.renewed(model));
-            if (model.bends.n() == 0) {
-                predict(plain, out);
-            } else {
-                Room bent(model.stride);
-                table->fill_bends(f, rows + static_cast<long>(i) * table->n_features(), plain, model.bends, model.stride,
-                                  bent.data());
-                predict(bent.data(), out);
-            }
+            Room bent(model.bends.n() > 0 ? model.stride : 0);
+            predict_bent(predict, model, rows + static_cast<long>(i) * table->n_features(), plain, bent.data(), out);
             predict.add(*table, held.from(i), out);
         }
     }
@@ -139,6 +133,13 @@ public:
     const Bends& bends_of(int node) const { return models[nodes[node].model].bends; }
 
 protected:
+    // Predicts a row by a model that may have bends. `plain` are the inputs that all models have; `bent` is room for more.
+    void predict_bent(typename Kind::Predicting& predict, const Model& model, const double* row, const double* plain,
+                      double* bent, double* out) const {
+        if (model.bends.n() == 0) return predict(plain, out);
+        table->fill_bends(f, row, plain, model.bends, model.stride, bent);
+        predict(bent, out);
+    }
     // Adds the new columns of the table to the models; prepare() has made room for them.
     void follow() {
         while (shape.columns < table->n_columns()) {

@@ -39,8 +39,9 @@ struct TrialRates {                  // passed by Python (learn/constants.py)
     double harm = std::numeric_limits<double>::infinity();          // nats of harm from which it may start from 0
     bool trials_rest = false;                                       // trials and grids of resting nodes learn no rows at all
     bool nodes_always_rest = false;                                 // nodes far from any change rest at any time
-    int block_rows = 1;       // rows in a block: rows that come one at a time are buffered up to this,
-    double wait_bytes = 0.0;  // if the models are larger than this
+    int block_rows = 1;              // rows in a block: rows that come one at a time are buffered up to this,
+    double wait_bytes = 0.0;         // if the models are larger than this
+    double border_deviations = 0.0;  // width of the band near a threshold, in standard deviations
 };
 
 struct Trial {
@@ -177,9 +178,10 @@ public:
     struct Scratch {
         Lessons lessons;
         std::vector<GridScratch> grids;  // one per thread
+        Lines<double> bent;              // inputs of a model with bends
         template <class Archive>
         void visit_scratch(Archive& a) {
-            a("sides", lessons.sides);
+            a("sides", lessons.sides), a("bent", bent);
             a.each("thread", grids, [](auto& inner, GridScratch& one) {
                 inner("grid_values", one.values), inner("grid_seen", one.seen), inner("grid_residual", one.residual);
                 one.rows.visit(inner);
@@ -232,10 +234,10 @@ public:
         stop.rests = block.is_open ? tree_.records[stop.node].rests : (may ? rests_now(stop.node) : 0);
         stop.stands_for = nodes_may_rest() && (stop.rests & kNode) ? rates.rest_share : 1.0;
     }
-    // Far from any change there is nothing to try in calm times.
-    bool trials_rest(const Stop& stop) const { return rates.trials_rest && spares_ && stop.stands_for != 1.0; }
+    // Far from any change there is nothing to try. (If the rows of such trials counted for four, chance would win at times.)
+    bool trials_rest(const Stop& stop) const { return rates.trials_rest && nodes_may_rest() && stop.stands_for != 1.0; }
     bool trials_rest(int node) const {
-        return rates.trials_rest && spares_ && !tree_.nodes[node].is_leaf() && is_far_from_change(node) &&
+        return rates.trials_rest && nodes_may_rest() && !tree_.nodes[node].is_leaf() && is_far_from_change(node) &&
                rates.rest_share != 1;
     }
     // Chooses the rows that are learnt by what rests.
@@ -874,9 +876,9 @@ private:
     }
     LossTree<Blend>& tree_;
     std::uint64_t seed_;
-    double most_floored_;  // most nats per row with a floor
-    static constexpr int kFades = 64;
-    Fade fades_[kFades];  // by number of rows
+    double most_floored_;              // most nats per row with a floor
+    static constexpr int kFades = 61;  // a prime, as rows often come in batches of one size
+    Fade fades_[kFades];               // by number of rows
     bool spares_ = false;
 };
 

@@ -7,10 +7,12 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from driftree import DynamicModelTreeClassifier
-from driftree.explain import changes
+from driftree.explain import changes, gain_race, outline
+from driftree.explain.tree_data import tell_event
 from driftree.learn import history as history_module
-from driftree.learn.events import Condition, Prune, Split
+from driftree.learn.events import Condition, Prune, Split, join_path
 from readable_models import NUMBERS, paper
+from shifts import FIGURES, add_shift, learn_deep, shift_and_back
 
 
 @pytest.fixture(scope="module")
@@ -246,3 +248,120 @@ def test_a_row_that_is_none_is_refused(call, words):
         model.learn_one({"a": float(i)}, i % 2)
     with pytest.raises(ValueError, match=words):
         call(model)
+
+
+# ---------------------------------------------------------------------- moved thresholds
+@pytest.fixture(scope="module")
+def moved():
+    """The threshold of the root moves in one step, and back two steps later."""
+    model = learn_deep()
+    return model, *shift_and_back(model)
+
+
+def test_a_moved_threshold_is_told_by_its_step_and_its_node(moved):
+    model, there, back = moved
+    for event in (there, back):
+        assert model.why(step=event.step) == model.why(step=event.step, node=0) == str(event)
+    first = model.events_[0]
+    assert model.why(node=0).splitlines()[:2] == [
+        f"Node 0, all rows, is split by {back.condition} since row {back.n_rows:,}, and by "
+        f"{first.condition.feature} since row {first.n_rows:,}.",
+        str(back),
+    ]
+    assert str(back) not in model.why(node=first.left)
+
+
+def test_a_threshold_of_an_earlier_split_is_not_told_of_the_present_one():
+    model = learn_deep()
+    log, first = model._tree.history, model.events_[0]
+    times = [{"step": step, "n_rows": 200 * step} for step in (26, 27, 28)]
+    add_shift(log, 0.5, **times[0])
+    common = {"node": 0, "path": (), **FIGURES}
+    log.add(Prune(**times[1], **common, old_condition=first.condition, removed=log.below(0)))
+    log.add(Split(**times[2], **common, condition=first.condition, left=1, right=2))
+    answer = model.why(node=0).splitlines()[0]
+    assert answer == f"Node 0, all rows, is split by {first.condition} since row 5,600."
+
+
+def test_a_difference_names_moved_leaves_with_both_paths(moved):
+    model, there, back = moved
+    between = model.diff(there.step - 1, there.step)
+    assert (between.added, between.removed, between.kept) == ([], [], [])
+    before, after = model.tree_at(there.step - 1), model.tree_at(there.step)
+    assert between.moved == [(before.path(leaf), after.path(leaf)) for leaf in after.leaves()]
+    text = str(between)
+    count = f"{model.n_leaves_} leaves"
+    assert text.startswith(f"1 shift; from {count} to {count}.\nMoved: ")
+    for old, new in between.moved:
+        assert old != new
+        assert f"Moved: rows with {join_path(new)}, before: {join_path(old)}\n" in text
+    whole = model.diff(there.step - 1, back.step)
+    assert whole.events == [there, back]
+    assert (whole.added, whole.removed, whole.moved) == ([], [], [])
+    assert len(whole.kept) == model.n_leaves_
+
+
+def test_a_moved_leaf_that_was_removed_is_gone():
+    """A node of the same id that came later is another, and new."""
+    model = learn_deep()
+    log, first = model._tree.history, model.events_[0]
+    add_shift(log, 0.5, step=26, n_rows=5200)
+    common = {"node": 0, "path": (), **FIGURES, "n_rows": 5400}
+    log.add(Prune(step=27, **common, old_condition=first.condition, removed=log.below(0)))
+    condition = Condition("x2", "<=", 0.0)
+    log.add(Split(step=28, **common, condition=condition, left=3, right=4))
+    between = model.diff(25, 28)
+    assert between.added == [(condition,), (condition.negated(),)]
+    assert len(between.removed) == model.n_leaves_
+    assert (between.kept, between.moved) == ([], [])
+
+
+def test_a_leaf_whose_rows_stay_is_kept_when_a_threshold_moves():
+    """Below age <= 60, it is of no matter to the leaf with age <= 40 that 60 was 70."""
+    model = learn_deep()
+    log = model._tree.history = history_module.History(500)
+    for step, node, value in ((1, 0, 70.0), (2, 1, 40.0)):
+        test = Condition("age", "<=", value, digits=6)
+        where = {"step": step, "n_rows": step, "node": node, "path": log.now.path(node)}
+        log.add(Split(**where, **FIGURES, condition=test, left=2 * step - 1, right=2 * step))
+    add_shift(log, 60.0, step=3, n_rows=3)
+    between = model.diff(2, 3)
+    assert [join_path(path) for path in between.kept] == ["age <= 40"]
+    assert [tuple(map(join_path, pair)) for pair in between.moved] == [
+        ("40 < age <= 70", "40 < age <= 60"),
+        ("age > 70", "age > 60"),
+    ]
+    assert (between.added, between.removed) == ([], [])
+    assert "Moved: rows with age > 60, before: age > 70\n" in str(between)
+
+
+def test_the_frame_has_both_thresholds(moved):
+    model, *events = moved
+    rows = model.history().to_dict("records")[-2:]
+    for row, event in zip(rows, events, strict=True):
+        assert row["kind"] == "shift"
+        assert (row["condition"], row["old_condition"]) == (
+            str(event.condition),
+            str(event.old_condition),
+        )
+        assert row["n_removed"] == 0
+        assert row["removed"] == ""
+        told = tell_event(event)
+        assert {name: told[name] for name in ("kind", "condition", "old_condition", "why")} == {
+            name: row[name] for name in ("kind", "condition", "old_condition", "why")
+        }
+
+
+def test_nodes_outlive_a_moved_threshold(moved):
+    """Their births, their samples and the race at the node go on."""
+    model, there, back = moved
+    log = model._tree.history
+    births = changes.births_at(log, there.step - 1)
+    assert changes.births_at(log, there.step) == changes.births_at(log, back.step) == births
+    then, now = (outline(model, step=step) for step in (there.step, back.step))
+    assert then[0].condition == there.condition
+    assert now[0].condition == back.condition
+    assert all(own.effects for own in then.values() if own.condition is None)
+    race = gain_race(model, 0)
+    assert race.events[-2:] == [there, back]
+    assert there.condition not in race.gains  # it was no candidate for another split

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from driftree import DynamicModelTreeClassifier, streams
-from driftree.learn.events import LinkChange, Replace, Split
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, streams
+from driftree.learn.events import LinkChange, Replace, Shift, Split
 
 BATCH_ROWS = 200
 
@@ -335,6 +335,71 @@ def test_a_replacement_follows_a_moved_boundary():
     assert hits[-5000:].mean() > 0.97
     moved = [event for event in model.events_ if isinstance(event, Replace)]
     assert moved or model.n_leaves_ > 2, "\n".join(map(str, model.events_))
+
+
+def draw_border(n_rows, edge):
+    """Two lines on either side of an edge, which may move."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(0, 1, size=(n_rows, 3))
+    y = 10 * np.where(X[:, 0] < edge, X[:, 1], 1 - X[:, 2])
+    return X, y + rng.normal(0, 0.3, n_rows)
+
+
+def root_threshold(model):
+    engine = model._tree.engine
+    assert engine.feature[0] == 0
+    return engine.threshold[0]
+
+
+def test_a_threshold_moves_to_where_it_belongs():
+    """A split found at a coarse quantile becomes exact, without more splits."""
+    model = DynamicModelTreeRegressor(follow_target=False)
+    X, y = draw_border(10_000, 0.4142)
+    for start in range(0, len(y), BATCH_ROWS):
+        model.partial_fit(X[start : start + BATCH_ROWS], y[start : start + BATCH_ROWS])
+    story = "\n".join(map(str, model.events_))
+    assert any(isinstance(event, Shift) for event in model.events_), story
+    assert model.n_leaves_ == 2, story
+    assert abs(root_threshold(model) - 0.4142) < 0.005, story
+
+
+@pytest.mark.parametrize("n_together", [1, BATCH_ROWS])
+def test_a_threshold_follows_a_border_that_moves(n_together):
+    n_rows = 20_000
+    edge = 0.3 + 0.4 * np.arange(n_rows) / n_rows
+    X, y = draw_border(n_rows, edge)
+    model = DynamicModelTreeRegressor(follow_target=False)
+    learn_in_steps(model, X, y, n_together)
+    shifts = [event for event in model.events_ if isinstance(event, Shift)]
+    assert len(shifts) > 5
+    assert abs(root_threshold(model) - edge[-1]) < 0.05
+    assert model.n_leaves_ <= 4
+
+
+def test_whole_numbers_have_whole_thresholds():
+    """A threshold is a value that occurred, also after it has moved."""
+    rng = np.random.default_rng(2)
+    age, other = rng.integers(20, 80, 12_000).astype(float), rng.uniform(-1, 1, 12_000)
+    y = np.where(age <= 37, other, -other) + rng.normal(0, 0.1, 12_000)
+    model = DynamicModelTreeRegressor(follow_target=False)
+    learn_in_steps(model, np.column_stack([age, other]), y, BATCH_ROWS)
+    shifts = [event for event in model.events_ if isinstance(event, Shift)]
+    assert shifts
+    assert all(event.condition.value == int(event.condition.value) for event in shifts)
+    assert root_threshold(model) == 37
+
+
+def test_an_outlier_moves_no_threshold():
+    """Of a single row near the border, whatever it costs, at most four nats count."""
+    model = DynamicModelTreeRegressor(follow_target=False)
+    X, y = draw_border(8000, 0.5)
+    learn_in_steps(model, X, y, BATCH_ROWS)
+    before = root_threshold(model)
+    n_shifts = sum(isinstance(event, Shift) for event in model.events_)
+    for far in (1e4, -1e6):
+        model.partial_fit([[before + 1e-4, 0.5, 0.5]], [far])
+        model.partial_fit([[before - 1e-4, 0.5, 0.5]], [far])
+    assert sum(isinstance(event, Shift) for event in model.events_) == n_shifts
 
 
 def test_the_noise_floor_says_how_much_is_random_and_fades_when_noise_ends():

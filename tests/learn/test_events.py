@@ -18,6 +18,7 @@ from driftree.learn.events import (
     Prune,
     Replace,
     RunnerUp,
+    Shift,
     Split,
     Spot,
     join_path,
@@ -40,6 +41,7 @@ FIGURES = {
 }
 OLD = Condition("income", "<=", 51_000.0)
 NEW = Condition("car", "==", "bus")
+MOVED = Condition("income", "<=", 48_000.0)
 GONE = {"removed": tuple(Spot(node) for node in range(1, 7))}
 SECOND = RunnerUp(Condition("town", "is missing", None), 31.0)
 
@@ -55,6 +57,14 @@ SECOND = RunnerUp(Condition("town", "is missing", None), 31.0)
         (
             Replace(**FIGURES, condition=NEW, old_condition=OLD, **GONE),
             ["are split by car == 'bus', no longer by income <= 51,000", "6 nodes"],
+        ),
+        (
+            Shift(**FIGURES, condition=MOVED, old_condition=OLD),
+            [
+                "are split by income <= 48,000, no longer by income <= 51,000; both sides keep",
+                "2,345 rows between the two, the model of their new side erred less than that of",
+                "a loss of 1,600.0 instead of 1,654.0",
+            ],
         ),
         (
             Prune(**FIGURES, old_condition=OLD, **GONE),
@@ -189,8 +199,12 @@ def test_the_log_replays_to_the_tree(setting, stream, mood):
             if isinstance(event, ModelChange):
                 assert event.n_removed == 0
                 continue
-            if isinstance(event, (Prune, Replace)):
+            if isinstance(event, (Prune, Replace, Shift)):
                 assert node[0] == as_test(event.old_condition)
+            if isinstance(event, Shift):
+                assert event.n_removed == 0
+                node[0] = as_test(event.condition)
+                continue
             if not isinstance(event, Split):
                 assert event.n_removed == count(node) - 1
                 node.clear()
@@ -231,9 +245,10 @@ def leaf_paths(node, path=()):
     return leaf_paths(left, (*path, test)) + leaf_paths(right, (*path, opposite_of(test)))
 
 
-def test_conditions_that_look_the_same_get_more_digits():
+@pytest.mark.parametrize("kind", [Replace, Shift])
+def test_conditions_that_look_the_same_get_more_digits(kind):
     old, new = (Condition("pressure", "<=", value) for value in (1013.21, 1013.24))
-    event = Replace(**FIGURES, condition=new, old_condition=old)
+    event = kind(**FIGURES, condition=new, old_condition=old)
     assert "split by pressure <= 1013.24, no longer by pressure <= 1013.21" in str(event)
     path = (Condition("pressure", ">", 1013.21), Condition("pressure", "<=", 1013.24))
     assert join_path(path) == "1013.21 < pressure <= 1013.24"
@@ -253,8 +268,26 @@ def test_missing_values_are_said_only_where_they_can_come():
     """Once a condition has sent them the other way, a later one on the same feature has none."""
     path = [Condition("age", "<=", 60.0, False), Condition("age", "<=", 40.0, True)]
     assert join_path(make_path(path)) == "age <= 40"
-    assert join_path(make_path(path[::-1])) == "age <= 60"
+    assert join_path(make_path(path[::-1])) == "age <= 40"
     assert [c.missing_passes for c in make_path([path[1], path[1]])] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("operator", "above", "below", "text"),
+    [
+        ("<=", 60.0, 40.0, "age <= 40"),
+        ("<=", 30.0, 40.0, "age <= 30"),
+        (">", 30.0, 40.0, "age > 40"),
+        (">", 60.0, 40.0, "age > 60"),
+    ],
+)
+def test_the_bound_that_counts_is_said_also_where_a_threshold_above_moved_past_it(
+    operator, above, below, text
+):
+    path = [Condition("age", operator, value, True) for value in (above, below)]
+    assert join_path(make_path(path)) == f"{text} or missing"
+    rejected = dataclasses.replace(path[1], missing_passes=False)
+    assert join_path(make_path([path[0], rejected])) == text
 
 
 # ---------------------------------------------------------------------- the log

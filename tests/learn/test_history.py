@@ -13,10 +13,11 @@ from hypothesis import given
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
 from driftree.learn import history as history_module
-from driftree.learn.events import ModelChange
-from driftree.learn.history import Structure
+from driftree.learn.events import Condition, ModelChange, Prune, Shift, Split
+from driftree.learn.history import History, Structure
 from driftree.learn.units import node_effects
 from quick import SETTINGS, examples, make_stream, moods, of_setting, streams
+from shifts import FIGURES, add_shift, learn_deep
 
 pytestmark = pytest.mark.usefixtures("quick_pace")
 
@@ -87,8 +88,8 @@ def test_what_was_removed_is_what_stood_below():
             continue
         tree = model.tree_at(new[0].step - 1)
         for event in new:
-            is_bend = isinstance(event, ModelChange)
-            assert event.removed == (() if is_bend else tree.below(event.node))
+            stays = isinstance(event, (ModelChange, Shift))
+            assert event.removed == (() if stays else tree.below(event.node))
             tree = tree.after(event)
         assert tree == model._tree.history.now
     assert any(event.removed for event in model.events_)
@@ -110,6 +111,61 @@ def test_old_changes_are_folded_into_the_tree_that_they_made(monkeypatch):
     for step in (log.first_step - 1, last + 1):
         with pytest.raises(ValueError, match=f"from {log.first_step} .* to {last}, got {step}"):
             short.tree_at(step)
+
+
+def make_log():
+    """Two splits, of which the upper one moves twice, and a pruning of the lower one."""
+    log = History(500)
+    tests = [Condition("age", "<=", 37.0), Condition("age", "<=", 60.0, digits=5)]
+    for i, (node, test) in enumerate(zip((0, 2), tests, strict=True)):
+        where = {"step": i + 1, "n_rows": 10 * i + 10, "node": node, "path": log.now.path(node)}
+        log.add(Split(**where, **FIGURES, condition=test, left=2 * i + 1, right=2 * i + 2))
+    add_shift(log, 40.0, step=3, n_rows=30)
+    add_shift(log, 42.5, step=4, n_rows=40)
+    where = {"step": 5, "n_rows": 50, "node": 2, "path": log.now.path(2)}
+    log.add(Prune(**where, **FIGURES, old_condition=tests[1], removed=log.below(2)))
+    return log
+
+
+def test_a_threshold_that_moves_changes_the_paths_below_and_nothing_else():
+    log = make_log()
+    for step, value in ((2, 37.0), (3, 40.0), (4, 42.5)):
+        tree = log.at(step)
+        assert [tuple(map(str, tree.path(node))) for node in tree.nodes] == [
+            (),
+            (f"age <= {value:g}",),
+            (f"age > {value:g}",),
+            (f"age > {value:g}", "age <= 60"),
+            (f"age > {value:g}", "age > 60"),
+        ]
+        as_before = replace(tree.nodes[0], condition=log.at(2).nodes[0].condition)
+        assert tree.nodes | {0: as_before} == log.at(2).nodes
+        assert (tree.nodes[0].since_step, tree.nodes[0].since_row) == (1, 10)
+    assert tree.after(log.events[-1]) == log.now == log.at(5)
+    assert str(log.now) == (
+        "|--- age <= 42.5\n|   |--- leaf 1, since row 10\n"
+        "|--- age > 42.5\n|   |--- leaf 2, since row 50"
+    )
+
+
+@pytest.mark.parametrize("n_kept", range(6))
+def test_moved_thresholds_are_folded_with_the_rest(n_kept, monkeypatch):
+    whole = make_log()
+    monkeypatch.setattr(history_module, "MAX_EVENTS", n_kept)
+    short = make_log()
+    assert list(short.events) == list(whole.events)[5 - n_kept :]
+    assert short.first_step == 5 - n_kept
+    for step in range(5 - n_kept, 6):
+        assert short.at(step) == whole.at(step)
+    assert short.now == whole.now
+
+
+def test_losses_count_on_when_a_threshold_moves():
+    tree = learn_deep()._tree
+    split, log = tree.history.events[0], tree.history
+    event = add_shift(log, 0.5, step=tree.engine.n_steps, n_rows=tree.engine.n_rows)
+    assert tree._sampler.marks(event) == {}
+    assert tree._sampler.marks(split).keys() == {split.node, split.left, split.right}
 
 
 # ---------------------------------------------------------------------- samples

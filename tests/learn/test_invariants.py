@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import constants
-from driftree.learn.events import MemoryChange, ModelChange, Prune, Unbend
+from driftree.learn.events import MemoryChange, ModelChange, Prune, Shift, Unbend
 from quick import (
     N_ROWS,
     SETTINGS,
@@ -114,9 +114,10 @@ def n_bends(engine, node):
 def model_thresholds(model, engine, event):
     """What more bends must prove, as inputs, and a memory as one.
 
-    A curve may have had some of its pieces before; each beyond four of a feature has a price. Fewer
+    A curve may have had some of its pieces before; each beyond the usual number has a price. Fewer
     bends must prove a quarter of it, or may lose as much.
     """
+    c = constants.MEASURED
     is_memory = isinstance(event, MemoryChange)
     n_pieces = 1 if is_memory else sum(len(curve.knots) - 1 for curve in event.curves)
 
@@ -126,8 +127,8 @@ def model_thresholds(model, engine, event):
 
     if isinstance(event, Unbend):
         return level(n_pieces) / 4, -level(n_pieces) / 4
-    n_fine = 0 if is_memory else n_pieces - 4 * len(event.curves)
-    prices = [0.001 * n * event.rows for n in range(max(0, n_fine) + 1)]
+    n_fine = 0 if is_memory else n_pieces - c.curve_pieces * len(event.curves)
+    prices = [c.split_price * n * event.rows for n in range(max(0, n_fine) + 1)]
     return [level(n) + price for n in range(1, n_pieces + 1) for price in prices]
 
 
@@ -199,6 +200,9 @@ def check_events(model, engine, events):
         if isinstance(event, ModelChange):
             levels = model_thresholds(model, engine, event)
             assert any(event.threshold == pytest.approx(level) for level in levels)
+        elif isinstance(event, Shift):  # one more parameter
+            margin = -math.log(model._tree.parameters.epsilon)
+            assert event.threshold == pytest.approx(margin + 0.1)
         elif len(events) == 1 and model.setting == "measured" and event.kind != "link":
             split, _, prune = thresholds(model, engine, event.node)
             assert event.threshold == pytest.approx(prune if isinstance(event, Prune) else split)

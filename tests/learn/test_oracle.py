@@ -35,6 +35,7 @@ KINDS = {
     "bend": "Bend",
     "unbend": "Unbend",
     "memory": "MemoryChange",
+    "shift": "Shift",
 }
 
 
@@ -104,6 +105,11 @@ def check_measured(engine, oracle, node, twin):
     if twin.renewed:
         assert renewed.born == twin.renewed.born
         near([renewed.lead, renewed.harm], [twin.renewed.lead, twin.renewed.harm])
+    best, _ = oracle.shift(twin) if twin.split else (None, None)
+    if best is not None:
+        border = engine.border(node)
+        near([border.gain, border.loss, border.rows], best[:3])
+        assert border.gain == 0 or border.threshold == pytest.approx(best[3], rel=1e-9, abs=1e-12)
     if twin.model.rho is not None:
         near(engine.floor(engine.model[node]), twin.model.rho)
 

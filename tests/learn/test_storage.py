@@ -19,6 +19,7 @@ import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier, ModelFileError
 from driftree.learn._kernels import StoredArrays, cut_quoted, pack_arrays, unquote
 from driftree.learn.storage import container, models
+from shifts import learn_deep, shift_and_back
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 every_model = pytest.mark.parametrize("name", stored.MAKERS)
@@ -289,7 +290,8 @@ def test_a_loaded_model_goes_on_as_one_that_was_never_saved(
         ):
             np.testing.assert_array_equal(own, other)
     if stop > 1000 and name != "FIMT-DD":
-        assert {event.kind for event in alone.events_} >= {"split", "replace"}
+        wanted = {"split", "replace"} if name == "paper" else {"split", "shift"}
+        assert {event.kind for event in alone.events_} >= wanted
 
 
 def test_saving_changes_nothing_between_any_two_rows(tmp_path):
@@ -321,6 +323,44 @@ def test_a_history_of_all_kinds_and_folded_events_comes_back(monkeypatch):
     assert vars(loaded).keys() == vars(history).keys()
     for key in ("_n_bytes", "_n_nodes", "_distance", "next_row", "first_row"):
         assert getattr(loaded, key) == getattr(history, key)
+
+
+def moved():
+    """A file of a model whose log says that the root's threshold moved."""
+    model = learn_deep()
+    shift_and_back(model)
+    return model, container.from_bytes(stored.to_bytes(model), models.KIND)
+
+
+def test_a_moved_threshold_comes_back():
+    model, (contents, arrays) = moved()
+    assert [event["kind"] for event in contents["history"]["events"][-2:]] == ["shift", "shift"]
+    loaded = stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
+    assert loaded._tree.history == model._tree.history
+    assert loaded.events_ == model.events_
+    for event in model.events_:
+        assert loaded.tree_at(event.step) == model.tree_at(event.step)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"node": 3}, r"event \d+ changes a node that does not exist"),  # a leaf
+        ({"node": 99}, r"event \d+ changes a node that does not exist"),
+        ({"condition": {"feature": "x9"}}, r"event \d+ must move a threshold"),
+        ({"condition": {"operator": "==", "value": "a"}}, r"event \d+ must move a threshold"),
+        ({"old_condition": {"operator": ">"}}, r"event \d+ must move a threshold"),
+        ({"condition": {"value": "a"}}, r"event \d+, condition must compare with a float"),
+        ({"left": 1}, r"event \d+ must be an object with the keys condition"),
+    ],
+)
+def test_a_threshold_that_cannot_move_so_is_refused(changes, words):
+    _, (contents, arrays) = moved()
+    event = contents["history"]["events"][-1]
+    for name, value in changes.items():
+        event[name] = event[name] | value if type(value) is dict else value
+    with pytest.raises(ModelFileError, match=words):
+        stored.from_bytes(container.to_bytes(models.KIND, contents, arrays))
 
 
 # ---------------------------------------------------------------------- what a model is

@@ -82,7 +82,8 @@ def test_sums_are_additive_over_rows(setting, monkeypatch):
     ours, theirs = sums_of_nodes(one.engine), sums_of_nodes(other.engine)
     assert ours.keys() == theirs.keys()
     for name, array in ours.items():
-        near(array, theirs[name])
+        is_in_order = name != "grid.first_rows"  # of the parts
+        near(*(each if is_in_order else np.sort(each) for each in (array, theirs[name])))
     assert one.engine.n_rows == other.engine.n_rows
 
 

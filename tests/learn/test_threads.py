@@ -20,7 +20,7 @@ from quick import make_engine
 
 WATCHING = Path(__file__).parents[1] / "support" / "watching.py"
 KINDS = ["Prune", "Replace", "Split"]
-BENT_KINDS = ["Bend", "LinkChange", "MemoryChange", *KINDS, "Unbend"]
+BENT_KINDS = sorted(["Bend", "LinkChange", "MemoryChange", "Shift", "Unbend", *KINDS])
 LINK_KINDS = ["LinkChange", *KINDS]
 
 PREDICT_WHILE_LEARNING = """

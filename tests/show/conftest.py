@@ -22,6 +22,7 @@ from hostile import (
     make_records,
 )
 from readable_models import numbers
+from shifts import learn_deep, shift_and_back
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +34,10 @@ def models(quick_pace):
         patch.setattr(history_module, "MAX_EVENTS", 20)
         models = {"whole": whole, "folded": learn(), "without": without}
     models |= {"large": learn_much(), "shifted": learn_shift(), "numbers": numbers()}
-    models["forest"] = learn_forest()
-    assert {event.kind for event in whole.events_} == set(KINDS)
+    models |= {"forest": learn_forest(), "moved": learn_deep()}
+    shift_and_back(models["moved"])
+    kinds = {event.kind for name in ("whole", "moved") for event in models[name].events_}
+    assert kinds == set(KINDS)
     assert models["folded"]._tree.history.first_step > 0
     return models
 

@@ -20,6 +20,7 @@ from driftree.show.style import text_on
 from driftree.show.timeline import KINDS, RARE, plot_drift_by_level, plot_timeline
 from picture_models import changing, records, texts_of, turning
 from readable_models import many
+from shifts import learn_deep, shift_and_back
 
 
 def test_timeline_has_a_mark_for_every_change_in_its_lane():
@@ -61,6 +62,20 @@ def test_bends_have_lanes_where_there_are_any():
         "restart (0)",
     ]
     assert below.collections[3].get_offsets()[:, 0].tolist() == bends
+
+
+def test_moved_thresholds_have_a_lane_where_there_are_any():
+    model = learn_deep()
+    there, back = shift_and_back(model)
+    events = [event for event in model.events_ if event.kind == "shift"]
+    _, below = plot_timeline(model)
+    labels = [label.get_text() for label in below.get_yticklabels()]
+    assert labels[2] == f"shift ({len(events)})"
+    marks = below.collections[2].get_offsets().tolist()
+    assert marks == [[event.n_rows, 2] for event in events]
+    lines = plot_gain_race(model, node=0).lines
+    places = [line.get_xdata()[0] for line in lines if line.get_color() == KINDS["shift"][2]]
+    assert places[-2:] == [there.n_rows, back.n_rows]
 
 
 def test_timeline_draws_the_losses_of_the_tree_and_of_its_root():

@@ -67,6 +67,19 @@ def test_events_are_the_figures_that_were_compared(models, reports):
     assert [len(event["removed"]) for event in told] == [event.n_removed for event in events]
 
 
+@pytest.mark.parametrize("name", ["whole", "folded", "moved"])
+def test_rules_of_an_event_are_those_of_the_nodes_below_it(models, reports, name):
+    """From the top down, left before right: the page gives them to new nodes and moved ones."""
+    history, data = models[name]._tree.history, read_data(reports[name])
+    tree = history.at(history.first_step - 1)
+    for event, told in zip(history.events, data["events"], strict=True):
+        tree = tree.after(event)
+        below = tree.below(event.node) if event.kind in ("split", "replace", "shift") else ()
+        rules = [join_path(tree.path(spot.node)) for spot in below]
+        assert [unfold(data, rule) for rule in told["rules"]] == rules
+    assert len(told["rules"]) > 2 or name != "moved"
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_page_knows_every_kind_of_change(reports, kind):
     """Without a browser, too: the script stops at a kind that it has no mark or words for."""

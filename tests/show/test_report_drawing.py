@@ -326,7 +326,8 @@ def test_lines_and_letters_stand_out(page, scheme):
         return linear @ [0.2126, 0.7152, 0.0722]
 
     paper = brightness("paper")
-    drawn = ["track", "edge", "split", "replace", "prune", "link", "for", "against", "share"]
+    kinds = ["split", "replace", "shift", "prune", "link"]
+    drawn = ["track", "edge", *kinds, "for", "against", "share"]
     for name, least in [*((name, 3) for name in drawn), ("ink", 4.5), ("quiet", 4.5)]:
         bright, dark = sorted([paper, brightness(name)], reverse=True)
         assert (bright + 0.05) / (dark + 0.05) >= least, name

@@ -440,6 +440,43 @@ class Renewed:
         self.lead = min(self.MOST_LEAD, max(-self.MOST_LEAD, lead))
 
 
+class Border:
+    """Spec, SHIFT: what rows near a threshold would have cost on the other side of it.
+
+    ``rows`` are (distance, value, gain, loss on the other side, weight), for either side.
+    """
+
+    CELLS, MOST, NEAR = 10, 4.0, 0.25
+
+    def __init__(self, width, now):
+        self.width, self.T = width, now
+        self.ends = [width * 2.0 ** (i + 1 - self.CELLS) for i in range(self.CELLS)]
+        self.rows = [[], []]
+
+    def fade(self, factor):
+        for row in self.rows[0] + self.rows[1]:
+            row[2:] = [factor * x for x in row[2:]]
+
+    def add(self, above, distance, value, paid, other, w):
+        gain = min(max(paid - other, -self.MOST), self.MOST)
+        self.rows[above].append([distance, value, w * gain, w * other, w])
+
+    def best(self, threshold, low, high):
+        """Return the gain, the loss, the rows and the threshold of the best shift."""
+        found = [(0.0, 0.0, 0.0, threshold)]
+        for above, end in itertools.product((0, 1), self.ends):
+            inside = [row for row in self.rows[above] if row[0] < end]
+            beyond = [row[1] for row in self.rows[0] if row[0] >= end]
+            if above:
+                to = max((row[1] for row in inside), default=threshold)
+            else:
+                to = max(beyond, default=threshold - end)
+            near = self.NEAR * self.width
+            if low + near < to < high - near and to != threshold:
+                found.append((*(sum(row[i] for row in inside) for i in (2, 3, 4)), to))
+        return max(found, key=lambda shift: shift[0])
+
+
 class FeatureGrid:
     """Setting 2: discounted counts and gradients of one feature per slot; the last is missing."""
 
@@ -468,6 +505,7 @@ class Node:
         self.refresh_at, self.barred = 0, {}  # (feature, slot) -> rows of the node until free
         self.bend, self.next_bend, self.n_failed = None, 0, 0  # the trial of other bends
         self.renewed = None  # of a leaf
+        self.border = None  # of an inner node
 
     @property
     def W(self):  # noqa: N802
@@ -515,6 +553,7 @@ class NaiveTree:
     PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
     TRIAL_REST, GRID_REST, COSTLY = 200, 2000, 128
     RENEW, DOUBT, RENEWED_REST, HARM = 200, 3.0, 1.0, 6.0
+    BORDER = 0.5
 
     def __init__(self, n_features, n_classes=2, setting="measured", *, epsilon=None,
                  evidence_window=20000, model_window=1000, bins=64, trials=3, max_bends=128, seed=1,
@@ -529,7 +568,7 @@ class NaiveTree:
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
-        self.trials_rest = False  # wholly, with their node, in calm times
+        self.trials_rest = False  # wholly, with their node
         self.always_rest = max_bends > 0  # nodes far from any change
         self.block_rows, self.in_block = 1, False  # of trees that are large enough: set by a test
         self.costly_columns = self.COSTLY if max_bends else math.inf
@@ -633,8 +672,8 @@ class NaiveTree:
         for holder in holders:
             widen(holder, len(self.columns))
 
-    def leaf(self, x):
-        node = self.root
+    def leaf(self, x, node=None):
+        node = node or self.root
         while node.split is not None:
             node = node.left if node.split.left(x[None])[0] else node.right
         return node
@@ -756,6 +795,7 @@ class NaiveTree:
         loss, residual = node.model.forward(part)
         paid = np.column_stack([loss, loss]) if node.split is None else np.zeros((len(rows.w), 2))
         if node.split is not None:
+            self.judge_border(node, rows)
             for child, mask in zip((node.left, node.right), node.split.sides(rows.X), strict=True):
                 if mask.any():
                     paid[mask] = self.update(child, rows.take(mask), visited)
@@ -770,6 +810,58 @@ class NaiveTree:
         else:
             self.gather_windows(node, part, loss, residual)
         return paid
+
+    def judge_border(self, node, rows):
+        """Spec, SHIFT: before they are learnt, rows near the threshold are judged by both sides."""
+        split = node.split
+        if not (self.measured and self.max_bends and self.BORDER) or split.equality:
+            return
+        if node.border is None:
+            scale = self.scales[split.feature]
+            deviation = 0.5 if scale.only_bits else math.sqrt(scale.m2 / scale.n)
+            if scale.low == scale.high or deviation == 0:
+                return
+            node.border = Border(self.BORDER * deviation, self.T)
+        border, judged = node.border, []
+        for i, x in enumerate(rows.X):
+            distance = abs(x[split.feature] - split.value)
+            if not distance < border.width:
+                continue
+            above = int(x[split.feature] > split.value)
+            sides = (node.right, node.left) if above else (node.left, node.right)
+            one = rows.take(np.arange(len(rows.w)) == i)
+            (paid,), (other,) = (self.leaf(x, side).model.forward(one)[0] for side in sides)
+            judged.append((above, distance, x[split.feature], paid, other, rows.w[i]))
+        if judged:
+            border.fade(math.exp(-(self.T - border.T) / self.window))
+            border.T = self.T
+        for row in judged:
+            border.add(*row)
+
+    def limits(self, node):
+        """The nearest thresholds of the same feature on the path of a node and below it."""
+        low, high = -math.inf, math.inf
+        j, above = node.split.feature, self.root
+        while above is not node:
+            is_left = node in above.left.nodes()
+            if above.split.feature == j and not above.split.equality:
+                value = above.split.value
+                low, high = (low, min(high, value)) if is_left else (max(low, value), high)
+            above = above.left if is_left else above.right
+        for child in (node.left, node.right):
+            for one in child.nodes():
+                if one.split and one.split.feature == j and not one.split.equality:
+                    value = one.split.value
+                    is_left = child is node.left
+                    low, high = (max(low, value), high) if is_left else (low, min(high, value))
+        return low, high
+
+    def shift(self, node):
+        """The best shift, and by how much it exceeds what it must prove."""
+        if node.border is None:
+            return None, -math.inf
+        best = node.border.best(node.split.value, *self.limits(node))
+        return best, best[0] - (-math.log(self.epsilon) + 0.1)
 
     def update_renewed(self, renewed, rows, loss):
         """Spec, RENEWED: in calm times one that is clearly behind looks at a quarter."""
@@ -816,7 +908,8 @@ class NaiveTree:
 
     def has_no_trials(self, node):
         """Far from any change there is nothing to try."""
-        return self.trials_rest and self.spares and self.is_far_from_change(node)
+        may_rest = self.spares or self.always_rest
+        return self.trials_rest and may_rest and self.is_far_from_change(node)
 
     def is_far_from_change(self, node):
         """Spec, REST: a branch that earns so much, and goes on earning, is far from any change."""
@@ -946,7 +1039,7 @@ class NaiveTree:
         node.evidence = fade * node.evidence + stands_for * rows.w.sum()
         earned = stands_for * ((rows.w * loss).sum() - (rows.w * leaf_loss).sum())
         node.recent = fade**self.RECENT * node.recent + earned
-        if self.trials_rest and self.spares and stands_for != 1:
+        if self.trials_rest and (self.spares or self.always_rest) and stands_for != 1:
             for sums in [*node.trials, *([node.bend] if node.bend else [])]:
                 sums.fade(fade)
             for grid in node.grid or []:
@@ -1087,10 +1180,23 @@ class NaiveTree:
             sums = node.subtree_loss, node.own_loss, node.evidence
             second = gains[0] if gains else None
             self.record("prune", node, -tau / 4, *sums, node.split, second)
-            node.split = node.left = node.right = None
+            node.split = node.left = node.right = node.border = None
             node.subtree_loss = node.own_loss
         elif excess >= 0:
             self.adopt_trial("replace", node, best, gains[1] if len(gains) > 1 else None)
+        else:
+            self.decide_threshold(node)
+
+    def decide_threshold(self, node):
+        """Spec, SHIFT: the split stays, and its threshold moves if that would have saved enough."""
+        best, excess = self.shift(node)
+        if excess < 0:
+            return
+        gain, after, rows, value = best
+        moved = Split(node.split.feature, value, False, node.split.missing_left)
+        sums = gain - excess, after + gain, after, rows
+        self.record("shift", node, *sums, moved, n_removed=0)
+        node.split, node.border = moved, None
 
     def adopt_trial(self, kind, node, trial, second):
         """The trial becomes the split; its models become the children's."""
@@ -1100,7 +1206,7 @@ class NaiveTree:
         self.branch(node, trial.split, trial.models)
         node.own_loss, node.subtree_loss, node.trials = trial.node_loss, trial.trial_loss, []
         node.evidence, node.recent, node.bend = trial.evidence, 0.0, None
-        node.renewed = None
+        node.renewed = node.border = None
         node.left.n_failed = node.right.n_failed = node.n_failed
 
     # ------------------------------------------------------------------ bends

@@ -278,9 +278,12 @@ def node_pairs(engine, oracle):
     while rest:
         node, twin = rest.pop()
         yield node, twin
-        split = twin.split and tuple(vars(twin.split).values())
-        assert split_of(engine, node) == split
+        split, own = twin.split, split_of(engine, node)
+        assert (own is None) == (split is None)
         if split:
+            others = split.feature, split.equality, split.missing_left
+            assert (own[0], *own[2:]) == others
+            np.testing.assert_allclose(own[1], split.value, rtol=1e-9, atol=1e-12)
             rest += [(int(engine.right[node]), twin.right), (int(engine.left[node]), twin.left)]
 
 

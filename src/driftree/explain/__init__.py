@@ -48,6 +48,7 @@ from driftree.learn.events import ModelChange as ModelChange
 from driftree.learn.events import Prune as Prune
 from driftree.learn.events import Replace as Replace
 from driftree.learn.events import RunnerUp as RunnerUp
+from driftree.learn.events import Shift as Shift
 from driftree.learn.events import Split as Split
 from driftree.learn.events import Spot as Spot
 from driftree.learn.events import Unbend as Unbend

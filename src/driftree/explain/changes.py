@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from driftree.learn.events import (
     MemoryChange,
     Prune,
     Replace,
+    Shift,
     Split,
     Unbend,
     join_path,
@@ -47,6 +48,7 @@ FRAMES: tuple[Library, ...] = ("pandas", "polars", "pyarrow")
 KINDS = {
     "split": "split",
     "replace": "replacement",
+    "shift": "shift",
     "prune": "pruning",
     "bend": "bend",
     "unbend": "straightening",
@@ -67,6 +69,9 @@ class Diff:
         The changes in between, oldest first.
     added, removed, kept : list of tuple of Condition
         Paths of the leaves of only the second, only the first, and both trees.
+    moved : list of (tuple of Condition, tuple of Condition)
+        Paths in the first and in the second tree of the leaves that stayed, but got other rows when
+        a threshold above them moved.
     """
 
     before: Structure
@@ -75,6 +80,7 @@ class Diff:
     added: list[Path]
     removed: list[Path]
     kept: list[Path]
+    moved: list[tuple[Path, Path]]
 
     def __bool__(self) -> bool:
         return bool(self.events)
@@ -91,14 +97,16 @@ class Diff:
         digits = self._digits()
         for title, paths in (("Gone", self.removed), ("New", self.added), ("Kept", self.kept)):
             lines += [f"{title}: {say_rows(path, digits)}" for path in paths]
+        for old, new in self.moved:
+            lines.append(f"Moved: {say_rows(new, digits)}, before: {join_path(old, digits)}")
         return "\n".join([*lines, *(f"- {event}" for event in self.events)])
 
     def _digits(self) -> int:
         """Return how many digits distinguish old leaves from new ones."""
+        before = [*self.removed, *(old for old, _ in self.moved)]
+        after = [*self.added, *(new for _, new in self.moved)]
         for digits in range(ALL_DIGITS):
-            gone, new = (
-                {say_rows(path, digits) for path in paths} for paths in (self.removed, self.added)
-            )
+            gone, new = ({say_rows(path, digits) for path in paths} for paths in (before, after))
             if gone.isdisjoint(new):
                 break
         return digits
@@ -147,14 +155,24 @@ def diff(
         raise ValueError(f"the first step must not be later than the second: {first} > {second}")
     log = history_of(inside(model)[0])
     events = [event for event in log.events if first < event.step <= second]
-    old, new = ({_tests(path): path for path in _leaf_paths(tree)} for tree in (before, after))
+    gone = {spot.node for event in events for spot in event.removed}  # others may have their ids
+    old, new = _leaf_paths(before), _leaf_paths(after)
+    stayed = {leaf for leaf in new if leaf in old and leaf not in gone}
+    moved = {leaf for leaf in stayed if _rows_of(old[leaf]) != _rows_of(new[leaf])}
+    old_tests, new_tests = ({*map(_tests, paths.values())} for paths in (old, new))
+    kept = {leaf for leaf, path in new.items() if leaf in stayed or _tests(path) in old_tests}
     return Diff(
         before=before,
         after=after,
         events=events,
-        added=[path for tests, path in new.items() if tests not in old],
-        removed=[path for tests, path in old.items() if tests not in new],
-        kept=[path for tests, path in new.items() if tests in old],
+        added=[path for leaf, path in new.items() if leaf not in kept],
+        removed=[
+            path
+            for leaf, path in old.items()
+            if leaf not in stayed and _tests(path) not in new_tests
+        ],
+        kept=[path for leaf, path in new.items() if leaf in kept and leaf not in moved],
+        moved=[(old[leaf], path) for leaf, path in new.items() if leaf in moved],
     )
 
 
@@ -212,12 +230,16 @@ def _why_node(tree: Tree, node: int) -> str:
     """Describe a node, the change that created it, and how near it is to the next."""
     log = history_of(tree)
     spot = log.now.nodes[node]
+    events = _events_of(list(log.events), node)
     what = "a leaf" if spot.is_leaf else f"split by {spot.condition}"
     since = f" since row {spot.since_row:,}" if spot.since_step else ""
+    shifts = [event for event in events if isinstance(event, Shift)]
+    if spot.condition is not None and shifts and shifts[-1].step >= spot.since_step:
+        since = f" since row {shifts[-1].n_rows:,}, and by {spot.condition.feature}{since}"
     lines = [f"Node {node}, {say_rows(log.now.path(node))}, is {what}{since}."]
     if bends := tree.engine.bends(int(tree.engine.model[node])):
         lines.append(f"In its model {say_curves(tree.curves(bends), 'bends', 'bend')}.")
-    lines += map(str, _events_of(list(log.events), node)[-1:])
+    lines += map(str, events[-1:])
     if not spot.is_leaf:
         lines.append(_next_pruning(tree, node))
     lines.append(_next_change(tree, node))
@@ -307,13 +329,18 @@ def _check_node(structure: Structure, node: int, when: str) -> int:
     return int(node)
 
 
-def _leaf_paths(structure: Structure) -> list[Path]:
-    return [structure.path(leaf) for leaf in structure.leaves()]
+def _leaf_paths(structure: Structure) -> dict[int, Path]:
+    return {leaf: structure.path(leaf) for leaf in structure.leaves()}
 
 
 def _tests(path: Path) -> tuple[object, ...]:
     """Return the conditions without the side of missing values, which may be unknown."""
     return tuple((test.feature, test.operator, test.value) for test in path)
+
+
+def _rows_of(path: Path) -> str:
+    """Return the same as text, without conditions that others imply."""
+    return join_path(tuple(replace(test, missing_passes=None) for test in path), ALL_DIGITS)
 
 
 def _leaves(count: int) -> str:
@@ -347,8 +374,8 @@ SCHEMA = {
 
 def _figures(event: Event) -> dict[str, Any]:
     """Return the figures of a change by the names of the columns."""
-    new = event.condition if isinstance(event, (Split, Replace)) else None
-    old = event.old_condition if isinstance(event, (Prune, Replace)) else None
+    new = event.condition if isinstance(event, (Split, Replace, Shift)) else None
+    old = event.old_condition if isinstance(event, (Prune, Replace, Shift)) else None
     second = event.runner_up
     return {
         "step": event.step,

@@ -264,7 +264,7 @@ def loss_rises(model: Readable) -> list[LossRise]:
     >>> y[turned] = X[turned, 2] > 0.8
     >>> for rise in loss_rises(DynamicModelTreeClassifier().partial_fit(X, y)):
     ...     print(rise)
-    Between rows 15,000 and 16,000 the loss rose in 2 of 4 branches, 51% of rows (x1 <= ...): local.
+    Between rows 15,000 and 16,000 the loss rose in 1 of 4 branches, 25% of rows (x1 <= ...): local.
     """
     samples: dict[int, list[NodeLoss]] = {}
     for seen in loss_by_node(model):
@@ -377,7 +377,7 @@ def loss_course(model: Readable) -> LossCourse:
     >>> model = DynamicModelTreeClassifier().partial_fit(X, (X[:, 0] > 0) ^ (X[:, 1] > 0))
     >>> course = loss_course(model)
     >>> print(f"{course.tree[-1]:.2f} {course.root[-1]:.2f}")
-    0.07 0.69
+    0.04 0.69
     """
     tree, _ = inside(model)
     roots = [seen for seen in loss_by_node(model) if seen.node == 0]

@@ -26,6 +26,8 @@ LARGEST_NUMBER: float
 """Largest absolute value of a numeric target."""
 SKETCH: int
 """Length of the sketch of sparse inputs in a grid."""
+BORDER_SUMS: int
+"""Numbers that are summed near the threshold of a split."""
 MOST_LEAD: float
 """Largest lead of a renewed model, in nats, in either direction."""
 KEPT_PREFERENCE: float
@@ -425,7 +427,7 @@ class NodeState:
     trials_rest: bool
     """Whether the node rests, and its trials and its grid learn no rows at all."""
     change_is_due: bool
-    """Whether a split, a replacement or pruning may have reached its level."""
+    """Whether a split, a replacement, pruning or a shift may have reached its level."""
     model_is_due: bool
     """Whether the other model on trial has reached its level."""
     search_is_due: bool
@@ -450,6 +452,19 @@ class BendTrial:
     """Whether its gain has reached the level."""
     next_at: float
     n_failed: int
+
+@final
+class BorderState:
+    """The threshold to which that of a split would best move."""
+
+    threshold: float
+    gain: float
+    """Nats that the rows between would have lost less on the other side; 0 if there is none."""
+    loss: float
+    """What they would have lost there."""
+    rows: float
+    level: float
+    """What the gain must reach."""
 
 @final
 class Renewed:
@@ -710,6 +725,7 @@ class MeasuredEngine(_ModelTreeEngine):
         single_columns: int = ...,
         block_rows: int = ...,
         wait_bytes: float = ...,
+        border_deviations: float = 0.0,
     ) -> None:
         """Create a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(
@@ -804,6 +820,12 @@ class MeasuredEngine(_ModelTreeEngine):
         """Return the estimated nats that a model would lose without each of its bends."""
     def memory(self, model: int) -> float:
         """Return the rows that a model remembers, as a multiple of the usual."""
+    def border(self, node: int) -> BorderState:
+        """Return the threshold to which that of a node would best move."""
+    def set_border(self, node: int, *, level: float, low: float, high: float) -> None:
+        """Set what that must gain, and the nearest thresholds of its feature above and below it."""
+    def shift(self, node: int) -> None:
+        """Move the threshold there; the sides and their models stay."""
     def renewed(self, node: int) -> Renewed:
         """Return the renewed model of a leaf; its `model` is -1 if there is none."""
     def renew(self, node: int) -> None:

@@ -50,6 +50,9 @@ class MeasuredConstants:
     """Smallest distance of two thresholds of a feature on a path, as a share of its range."""
     side_rows: int = 20
     """Rows that a trial needs on either side to be chosen."""
+    border_deviations: float = 0.5
+    """Standard deviations of a feature within which rows on either side of a threshold tell whether
+    it should move. With 0 thresholds do not move."""
 
     # Trying other models
     curve_pieces: int = 4
@@ -232,6 +235,7 @@ STRAIGHT = replace(
     MEASURED,
     first_rows=300,
     least_distance=0,
+    border_deviations=0,
     split_price=0,
     short_memory=1,
     renew_rows=math.inf,

@@ -23,6 +23,7 @@ from driftree.learn.parameters import MeasuredNumberParameters, PaperNumberParam
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from driftree.learn._kernels import BorderState
     from driftree.learn.constants import MeasuredConstants
     from driftree.learn.memory import SchemaSize
     from driftree.learn.parameters import MeasuredParameters, PaperParameters
@@ -104,6 +105,15 @@ class Evidence(Protocol):
 
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Look for new candidates, if that is due."""
+
+    def set_borders(self) -> None:
+        """Set what other thresholds of the present splits must gain."""
+
+    def border(self, node: int) -> BorderState | None:
+        """Return the best other threshold of a node's split, if it may move."""
+
+    def shift(self, node: int) -> None:
+        """Move the threshold there."""
 
     def set_link_level(self, level: float) -> None:
         """Set the required gain of another link."""
@@ -194,6 +204,15 @@ class GradientApproximation:
     def refresh(self, node: int, *, may_split: bool) -> None:
         """Do nothing: the store takes new candidates with every batch."""
 
+    def set_borders(self) -> None:
+        """Do nothing: the paper's thresholds do not move."""
+
+    def border(self, node: int) -> None:
+        """Return None: the paper's thresholds do not move."""
+
+    def shift(self, node: int) -> None:
+        """Do nothing: the paper's thresholds do not move."""
+
     def set_link_level(self, level: float) -> None:
         """Do nothing: the paper has one link."""
 
@@ -282,6 +301,7 @@ class MeasuredTrials:
             single_columns=c.single_columns,
             block_rows=c.block_rows,
             wait_bytes=c.wait_bytes,
+            border_deviations=c.border_deviations,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
@@ -350,6 +370,41 @@ class MeasuredTrials:
             )
             for t in self.engine.trials(node)
         ]
+
+    def set_borders(self) -> None:
+        """Set what another threshold of a split must gain, and between which others it may be.
+
+        These are the thresholds of the same feature above the node and below it.
+        """
+        engine, c = self.engine, self.constants
+        if not c.border_deviations:
+            return
+        level = self.models.margin + c.nats_per_parameter  # for one number
+        left, right = engine.left, engine.right
+
+        def visit(node: int, above: Ranges) -> Ranges:
+            if left[node] < 0:
+                return {}
+            feature, threshold, equality, _ = engine.node(node).condition
+            if equality:
+                return joined(visit(left[node], above), visit(right[node], above))
+            low, high = above.get(feature, (-math.inf, math.inf))
+            lower = visit(left[node], above | {feature: (low, threshold)})
+            upper = visit(right[node], above | {feature: (threshold, high)})
+            low = max(low, lower.get(feature, NOTHING)[1])
+            high = min(high, upper.get(feature, NOTHING)[0])
+            engine.set_border(node, level=level, low=low, high=high)
+            return joined({feature: (threshold, threshold)}, joined(lower, upper))
+
+        visit(0, {})
+
+    def border(self, node: int) -> BorderState:
+        """Return the best other threshold of a node."""
+        return self.engine.border(node)
+
+    def shift(self, node: int) -> None:
+        """Move the threshold there."""
+        self.engine.shift(node)
 
     def set_link_level(self, level: float) -> None:
         """Set the required gain of another link."""
@@ -486,6 +541,27 @@ def quantile_edges(rows: NDArray[np.float64], bins: int) -> list[NDArray[np.floa
     is_edge = edges < ordered[n_present - 1, np.arange(len(n_present))]  # unless all are missing
     is_edge[1:] &= edges[1:] > edges[:-1]
     return [own[is_own] for own, is_own in zip(edges.T, is_edge.T, strict=True)]
+
+
+Ranges = dict[int, tuple[float, float]]
+"""The least and the largest threshold of each feature in a part of a tree."""
+NOTHING = (math.inf, -math.inf)
+"""The range of no threshold."""
+
+
+def joined(some: Ranges, others: Ranges) -> Ranges:
+    """Return the ranges of both parts together.
+
+    Examples
+    --------
+    >>> joined({0: (1.0, 2.0)}, {0: (3.0, 3.0), 1: (4.0, 4.0)})
+    {0: (1.0, 3.0), 1: (4.0, 4.0)}
+    """
+    both = some | others
+    for feature in some.keys() & others.keys():
+        (low, high), (other_low, other_high) = some[feature], others[feature]
+        both[feature] = min(low, other_low), max(high, other_high)
+    return both
 
 
 def free_parameters(engine: MeasuredEngine | PaperEngine) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from driftree.learn.events import (
     LinkChange,
     ModelChange,
     Replace,
+    Shift,
     Split,
     Spot,
     Unbend,
@@ -118,6 +119,9 @@ class Structure:
             return  # the nodes stay
         nodes, since = self.nodes, (event.step, event.n_rows)
         spot = nodes[event.node]
+        if isinstance(event, Shift):
+            nodes[event.node] = replace(spot, condition=event.condition)
+            return
         for below in self.below(event.node):
             del nodes[below.node]
         parent, depth = spot.parent, spot.depth
@@ -476,6 +480,8 @@ class Sampler:
 
     def marks(self, event: Event) -> dict[int, Mark]:
         """Return the marks of the nodes that have changed: their losses count from now on."""
+        if isinstance(event, Shift):
+            return {}  # the models stay
         nodes = (event.node, getattr(event, "left", -1), getattr(event, "right", -1))
         return {node: _mark(self.engine.node(node), event.step) for node in nodes if node >= 0}
 

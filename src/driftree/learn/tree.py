@@ -30,6 +30,7 @@ from driftree.learn.events import (
     Prune,
     Replace,
     RunnerUp,
+    Shift,
     Split,
     Unbend,
 )
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from driftree.learn.model_trials import BendInput, ModelCandidate
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
+
+
+KEEP_NODES = (ModelChange, Shift)  # changes that remove nothing
 
 
 @dataclass(slots=True)
@@ -227,7 +231,7 @@ class Tree(TreeNodes):
     def _decide_inner(self, node: int, own: NodeState) -> bool:
         """Prune by (5) or replace by (4), whichever exceeds its threshold by more (Property 2).
 
-        A tie gives the smaller tree, a leaf.
+        A tie gives the smaller tree, a leaf. If the split stays, its threshold may move.
         """
         ranked = sorted(
             (c for c in self.evidence.candidates(node) if self._may_replace(c, own.split_level)),
@@ -237,11 +241,33 @@ class Tree(TreeNodes):
         prune_excess = prune_gain - own.prune_level
         replace_excess = ranked[0].replacement_gain - own.replace_level if ranked else -math.inf
         if not (prune_excess >= 0 or replace_excess >= 0):
-            return False
+            return self._decide_threshold(node, own)
         if prune_excess >= replace_excess:
             self._prune(node, prune_gain, ranked)
         else:
             self._replace(node, ranked)
+        return True
+
+    def _decide_threshold(self, node: int, own: NodeState) -> bool:
+        """Move the threshold if that gains enough; the sides and their models stay."""
+        border = self.evidence.border(node)
+        if border is None or border.gain < border.level:
+            return False
+        feature, _, equality, missing_left = own.condition
+        self._make(
+            Shift,
+            node,
+            lambda: self.evidence.shift(node),
+            gain=border.gain,
+            threshold=border.level,
+            loss_before=border.loss + border.gain,
+            loss_after=border.loss,
+            rows=border.rows,
+            condition=self.words(
+                feature, border.threshold, equality=equality, missing_left=missing_left
+            ),
+            old_condition=self._condition(node),
+        )
         return True
 
     def _decide_model(self, node: int) -> bool:
@@ -382,6 +408,7 @@ class Tree(TreeNodes):
                 self.evidence.models.set_level(node)
             if node == 0:
                 self.evidence.set_link_level(levels.link)
+        self.evidence.set_borders()
 
     def leaf_bytes(self, size: SchemaSize) -> int:
         """Return the memory of a tree with one leaf, in bytes."""
@@ -477,7 +504,7 @@ class Tree(TreeNodes):
                 "step": engine.n_steps + is_early,
                 "n_rows": engine.n_rows + is_early,
                 "path": self.path(node),
-                "removed": () if issubclass(kind, ModelChange) else self.history.below(node),
+                "removed": () if issubclass(kind, KEEP_NODES) else self.history.below(node),
             }
         self._change = Change(kind, node, figures, engine.n_changes)
         change()

@@ -29,6 +29,7 @@ from driftree.explain.describe import (
 from driftree.explain.sparse import say_forgotten
 from driftree.explain.text import label_texts, one_line, shorten_together, write_number
 from driftree.learn.events import Condition, RunnerUp, join_path
+from driftree.learn.history import Structure
 from driftree.learn.validation import printable
 from driftree.show.provenance import parameters, versions
 from driftree.show.report_leaves import (
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from driftree.evaluate.records import Record
     from driftree.learn.encoding import Encoder
     from driftree.learn.events import Curve, Event
-    from driftree.learn.history import History, Structure
+    from driftree.learn.history import History
     from driftree.show.scores import Drifts, Metric
     from driftree.show.style import AnyTree
 
@@ -128,7 +129,7 @@ def gather(
         },
         "last": {"step": tree.engine.n_steps, "row": tree.engine.n_rows},
         "snapshot": _spots(first, words),
-        "events": [_event(event, words) for event in events],
+        "events": _events(first, events, words),
         "leaves": leaves,
         "splits": splits,
         "shares": present_shares(model),
@@ -191,9 +192,19 @@ def _spots(structure: Structure, words: Words) -> list[list[int | str]]:
     ]
 
 
-def _event(event: Event, words: Words) -> dict[str, Any]:
+def _events(first: Structure, events: list[Event], words: Words) -> list[dict[str, Any]]:
+    """Return the changes of a tree, given what it was before them."""
+    now, told = Structure(dict(first.nodes)), []
+    for event in events:
+        now.change(event)
+        told.append(_event(event, now, words))
+    return told
+
+
+def _event(event: Event, after: Structure, words: Words) -> dict[str, Any]:
+    """Return a change; its `rules` are those of the nodes below it, if they are new or changed."""
     condition = getattr(event, "condition", None)
-    sides = () if condition is None else (condition, condition.negated())
+    below = () if condition is None else after.below(event.node)
     runner_up = event.runner_up
     return {
         "kind": event.kind,
@@ -203,7 +214,7 @@ def _event(event: Event, words: Words) -> dict[str, Any]:
         "left": getattr(event, "left", -1),
         "right": getattr(event, "right", -1),
         "condition": words.number(condition),
-        "rules": [words.rule((*event.path, side)) for side in sides],
+        "rules": [words.rule(after.path(spot.node)) for spot in below],
         "old": words.number(getattr(event, "old_condition", None)),
         "sentence": words.sentence(event),
         "curves": _features(getattr(event, "curves", ())),

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 KINDS = {
     "split": ("split", "^", "#0072B2"),
     "replace": ("replace", "D", "#E69F00"),
+    "shift": ("shift", ">", "#7B61C9"),
     "prune": ("prune", "v", "#D55E00"),
     "bend": ("bend", "o", "#009E73"),
     "unbend": ("straighten", "X", "#6B7280"),
@@ -62,7 +63,7 @@ KINDS = {
     "link": ("restart", "s", "#CC79A7"),
 }
 ALARM = "#D55E00"
-RARE = ("bend", "unbend", "memory")  # have lanes only if there are any
+RARE = ("shift", "bend", "unbend", "memory")  # have lanes only if there are any
 HEADING = 6.2  # inches for the legend
 LARGEST, SMALLEST = 9.0, 4.0  # size of marks at the root and from the fifth level on, in points
 
@@ -203,7 +204,7 @@ def _draw_loss(above: Axes, course: LossCourse) -> list[Artist]:
 
 
 def _draw_events(below: Axes, model: AnyTree) -> None:
-    """Draw a lane for each kind of change; for bends only if there are any."""
+    """Draw a lane for each kind of change; for rare kinds only if there are any."""
     events = model.events_
     counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
     rare = RARE if inside(model)[0].engine.has_labels else (*RARE, "link")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from driftree.learn._kernels import LANES, MAX_KEYS, MAX_LEVELS, SKETCH
+from driftree.learn._kernels import BORDER_SUMS, LANES, MAX_KEYS, MAX_LEVELS, SKETCH
 from driftree.learn.constants import MEASURED, STRAIGHT
 from driftree.learn.history import MAX_BYTES, MAX_ENTRANTS, MAX_NODES, MAX_SAMPLES
 from driftree.learn.memory import MOST_BYTES
@@ -270,6 +270,7 @@ def _longest_parts(size: _Size, stride: int) -> dict[str, int]:
         "model.sparse_numbers": size.n_sparse * (1 + 3 * n_outputs),
         **dict.fromkeys((f"model.bend_{part}" for part in ("feature", "low", "high")), n_bends),
         "sums.class_rows": n_labels,
+        "sums.border_sums": BORDER_SUMS,
         "node_gradient.sum": n_weights,
         "grid.total": n_weights,
         "grid.first_slot": n_features + 1,

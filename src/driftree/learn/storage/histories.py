@@ -28,6 +28,7 @@ from driftree.learn.events import (
     Prune,
     Replace,
     RunnerUp,
+    Shift,
     Split,
     Spot,
     Unbend,
@@ -53,7 +54,8 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 KINDS: dict[str, type[Event]] = {
-    kind.kind: kind for kind in (Split, Replace, Prune, Bend, Unbend, MemoryChange, LinkChange)
+    kind.kind: kind
+    for kind in (Split, Replace, Shift, Prune, Bend, Unbend, MemoryChange, LinkChange)
 }
 MAX_DISTANCE = 2**40  # rows: it may double a dozen times before it exceeds the limit of files
 OPERATORS = ("<=", ">", "==", "!=", "is missing", "is present")
@@ -254,12 +256,14 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
         **{name: DECODERS[name](item[name], f"{what}, {name}") for name in _names_of(kind)}
     )
     spot = before.nodes.get(event.node)
-    must_be_leaf = {Split: True, Replace: False, Prune: False}.get(kind)
+    must_be_leaf = {Split: True, Replace: False, Shift: False, Prune: False}.get(kind)
     if spot is None or must_be_leaf not in (None, spot.is_leaf):
         raise ModelFileError(f"{what} changes a node that does not exist")
     if kind is LinkChange and event.node != 0:
         raise ModelFileError(f"{what} must change the root")
-    if not isinstance(event, ModelChange):
+    if isinstance(event, Shift) and not _is_moved(event.condition, event.old_condition):
+        raise ModelFileError(f"{what} must move a threshold")
+    if not isinstance(event, (ModelChange, Shift)):
         event = replace(event, removed=before.below(event.node))
     if isinstance(event, (Split, Replace)):
         gone = {spot.node for spot in event.removed}
@@ -268,6 +272,11 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
         if len(children) < 2 or not is_free or max(children) >= limits.max_nodes:
             raise ModelFileError(f"{what} creates nodes that are impossible or already exist")
     return event
+
+
+def _is_moved(new: Condition, old: Condition) -> bool:
+    """Return whether a condition is another with its threshold moved."""
+    return new.feature == old.feature and new.operator == old.operator == "<="
 
 
 # ---------------------------------------------------------------------- drifts

@@ -21,6 +21,7 @@ const CONDITIONS = DATA.conditions.map(([text, end]) => [
 const KINDS = {
   split: { name: "split", mark: "M0,-6 L6,5 L-6,5 Z" },
   replace: { name: "replace", mark: "M0,-6.5 L6.5,0 L0,6.5 L-6.5,0 Z" },
+  shift: { name: "shift", mark: "M-5,-6 L6,0 L-5,6 Z" },
   prune: { name: "prune", mark: "M0,6 L6,-5 L-6,-5 Z" },
   bend: { name: "bend", mark: "M-6.5,4 A6.5,7.5 0 0 1 6.5,4 Z" },
   unbend: { name: "straighten", mark: "M-6.5,-2.5 H6.5 V2.5 H-6.5 Z" },

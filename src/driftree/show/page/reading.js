@@ -6,6 +6,7 @@ const MAX_LISTED = 8;
 const RIVALS = {
   split: ["one model", "two models"],
   replace: ["the old branch", "two new models"],
+  shift: ["the rows' old side", "their new side"],
   prune: ["the branch", "one model"],
   bend: ["the model as it was", "the one with more curves"],
   unbend: ["the model as it was", "the one with fewer curves"],
@@ -101,6 +102,7 @@ const titleOf = (event, length = 70) =>
   ({
     split: () => `Split by ${shortCondition(event.condition, length)}`,
     replace: () => `Now split by ${shortCondition(event.condition, length)}`,
+    shift: () => `Threshold moved: ${shortCondition(event.condition, length)}`,
     prune: () => `No longer split by ${shortCondition(event.old, length)}`,
     bend: () => `Now a curve: ${shorten(event.curves.join(", "), length)}`,
     unbend: () => `Straight again: ${shorten(event.curves.join(", "), length)}`,
@@ -208,14 +210,17 @@ function readLeaf(nodes, node, row, count) {
 }
 
 // -------------------------------------------------------------------- an inner node
-// What it splits on, the change that made it so, and the model that it keeps for all of its rows.
+// What it splits on, the changes that made it so, and the model that it keeps for all of its rows.
 function readSplit(nodes, node, row, count) {
   const at = nodes.get(node);
   const now = isPresent(count, row) ? splitNow(node) : null;
   const shares = sharesOf(nodes, row, now !== null);
-  const made = EVENTS.slice(0, count).findLastIndex(
-    (event) => event.node === node && event.step === at.since_step && event.condition >= 0,
-  );
+  const lastOf = (...kinds) =>
+    EVENTS.slice(0, count).findLastIndex(
+      (event) => event.node === node && event.step >= at.since_step && kinds.includes(event.kind),
+    );
+  const [made, moved] = [lastOf("split", "replace"), lastOf("shift")];
+  const last = EVENTS[Math.max(made, moved)];
   $("reading").replaceChildren(
     ...heading(
       `Inner node ${node}${sinceWords(at)}`,
@@ -229,8 +234,9 @@ function readSplit(nodes, node, row, count) {
       [
         el("p", { class: "sentence" }, splitWords(at, shares)),
         made < 0 ? unknownSplit() : el("p", { class: "sentence" }, EVENTS[made].sentence),
+        moved < 0 ? null : el("p", { class: "sentence" }, EVENTS[moved].sentence),
       ],
-      made < 0 ? [] : [drawGain(EVENTS[made]), figuresOf(EVENTS[made])],
+      last ? [drawGain(last), figuresOf(last)] : [],
       now ? splitModel(now) : [],
       [historyPart(nodes, node, count)],
     ]),
@@ -447,6 +453,11 @@ function weightChart(life, row) {
 function historyPart(nodes, node, count) {
   const changes = changesOnPath(nodes, node, count).reverse();
   if (!changes.length) return null;
+  const isLastShift = (number) =>
+    number === changes.find((n) => EVENTS[n].kind === "shift" && EVENTS[n].node === EVENTS[number].node);
+  const listed = changes
+    .filter((number) => EVENTS[number].kind !== "shift" || isLastShift(number))
+    .slice(0, MAX_LISTED);
   return el(
     "div",
     { class: "part" },
@@ -454,12 +465,12 @@ function historyPart(nodes, node, count) {
     el(
       "ol",
       { class: "plain story" },
-      changes.slice(0, MAX_LISTED).map((number) => el("li", {}, changeButton(number))),
-      changes.length > MAX_LISTED
+      listed.map((number) => el("li", {}, changeButton(number))),
+      changes.length > listed.length
         ? el(
             "li",
             { class: "quiet" },
-            `and ${plural(changes.length - MAX_LISTED, "earlier change")}`,
+            `and ${plural(changes.length - listed.length, "earlier change")}`,
           )
         : null,
     ),

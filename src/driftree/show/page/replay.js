@@ -30,6 +30,13 @@ function treeAfter(count) {
   EVENTS.slice(0, count).forEach((event, number) => {
     if (["bend", "unbend", "memory"].includes(event.kind)) return; // the nodes stay
     const at = nodes.get(event.node);
+    if (event.kind === "shift") {
+      at.condition = event.condition;
+      [...walk(nodes, event.node)].slice(1).forEach((below, place) => {
+        below.rule = event.rules[place];
+      });
+      return;
+    }
     removeBelow(nodes, event.node);
     const since = { since_step: event.step, since_row: event.row };
     const grows = event.kind === "split" || event.kind === "replace";

@@ -254,6 +254,7 @@ function badge(kind, x, y) {
   const text = {
     split: "new split",
     replace: "replaced",
+    shift: "moved",
     prune: "pruned",
     bend: "bent",
     unbend: "straightened",
