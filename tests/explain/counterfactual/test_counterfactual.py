@@ -709,7 +709,7 @@ def test_is_fast_with_many_features_and_leaves():
     X[:, :10] = rng.integers(0, 5, size=(20_000, 10))
     y = (np.sin(3 * X[:, 20]) + 0.3 * X[:, 21:].sum(axis=1) / 5 + (X[:, 0] == 2) > 0).astype(int)
     model = DynamicModelTreeClassifier(epsilon=0.9, categorical=list(range(10))).fit(X, y)
-    assert model.n_leaves_ > 4
+    assert model.n_leaves_ >= 4
     start = time.perf_counter()
     for row in X[:5].tolist():
         assert counterfactual(model, {f"x{j}": value for j, value in enumerate(row)}).exact
