@@ -342,6 +342,9 @@ class MemoryChange(ModelChange):
         return self._tell(what, self._compare("a model with this memory", "the one before"))
 
 
+KEEP_NODES = (ModelChange, Shift)  # changes that remove nothing
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkChange(Event):
     """The noise floor was added or dropped, and the tree restarted from one leaf."""

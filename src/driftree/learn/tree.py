@@ -20,13 +20,13 @@ from driftree.learn._kernels import MeasuredRowFace
 from driftree.learn.constants import WATCH
 from driftree.learn.drifts import describe_drift
 from driftree.learn.events import (
+    KEEP_NODES,
     Bend,
     Condition,
     Curve,
     Event,
     LinkChange,
     MemoryChange,
-    ModelChange,
     Prune,
     Replace,
     RunnerUp,
@@ -58,9 +58,6 @@ if TYPE_CHECKING:
     from driftree.learn.model_trials import BendInput, ModelCandidate
     from driftree.learn.parameters import Parameters
     from driftree.learn.target import Codes
-
-
-KEEP_NODES = (ModelChange, Shift)  # changes that remove nothing
 
 
 @dataclass(slots=True)

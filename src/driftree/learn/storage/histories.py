@@ -18,13 +18,13 @@ import numpy as np
 from driftree.learn.drifts import Drift, InputChange
 from driftree.learn.events import (
     ALL_DIGITS,
+    KEEP_NODES,
     Bend,
     Condition,
     Curve,
     Event,
     LinkChange,
     MemoryChange,
-    ModelChange,
     Prune,
     Replace,
     RunnerUp,
@@ -263,7 +263,7 @@ def _decode_event(item: Any, what: str, before: Structure, limits: HistoryLimits
         raise ModelFileError(f"{what} must change the root")
     if isinstance(event, Shift) and not _is_moved(event.condition, event.old_condition):
         raise ModelFileError(f"{what} must move a threshold")
-    if not isinstance(event, (ModelChange, Shift)):
+    if not isinstance(event, KEEP_NODES):
         event = replace(event, removed=before.below(event.node))
     if isinstance(event, (Split, Replace)):
         gone = {spot.node for spot in event.removed}
