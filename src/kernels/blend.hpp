@@ -14,6 +14,11 @@ constexpr long kTogetherBytes = 16384;            // most bytes of matrices lear
 constexpr long kFollowingBytes = 262144;          // the same, row by row
 constexpr int kRowsByHalf = 4;  // fewest rows of a lesson for which skipping the lower half of Newton's matrix pays
 
+// Predictors of a model. A loss that is not joint has one: a constant, which spares its loops.
+template <class Loss>
+DRIFTREE_INLINE int outputs_of(const Shape& s) {
+    return Loss::kIsJoint ? s.outputs : 1;
+}
 inline void predictors_of(const Shape& s, const double* weights, const double* inputs, double* predictors) {
     for (int k = 0; k < s.outputs; k++) predictors[k] = dot(weights + k * s.stride, inputs, s.stride);
 }
@@ -168,7 +173,7 @@ void forward_lanes(const Rows& rows, const Lesson* lessons, int n) {
             const int row = lesson->visit.rows[i], lane = lanes.n;
             a[lane] = dot(model.adagrad, lesson->input(s, i), s.stride);
             b[lane] = dot(model.newton, lesson->input(s, i), s.stride);
-            if (lesson->sparse) {
+            if (lesson->sparse) [[unlikely]] {
                 add_sparse(*lesson->sparse, i, kSparseAdagrad, 1, a + lane);
                 add_sparse(*lesson->sparse, i, kSparseNewton, 1, b + lane);
             }
@@ -342,7 +347,8 @@ struct Group {
             for (int l = 0; l < n; l++) {
                 const Shape& s = shape(l);
                 given.predictor[l] = dot(models[l]->*weights_of, lessons[l]->input(s, i), s.stride);
-                if (lessons[l]->sparse) add_sparse(*lessons[l]->sparse, i, kSparse, 1, given.predictor + l);
+                if (lessons[l]->sparse) [[unlikely]]
+                    add_sparse(*lessons[l]->sparse, i, kSparse, 1, given.predictor + l);
                 given.target[l] = rows.targets[row(l, i)];
             }
             const auto slopes = given.slopes(at(given.predictor));
@@ -357,16 +363,17 @@ struct Group {
 // ---------------------------------------------------------------- Adagrad
 inline bool is_sparse(const Shape& s, int n_active) { return 8 * n_active < s.stride; }
 
+template <class Loss>
 inline void adagrad_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double step,
                         const double* residual) {
     const double move = step * weight;
     const double* z = lesson.input(s, place);
     const std::int32_t* active = lesson.active + static_cast<long>(lesson.lines[place]) * s.stride;
     const int n_active = lesson.n_active[lesson.lines[place]];
-    for (int k = 0; k < s.outputs; k++) {
+    for (int k = 0; k < outputs_of<Loss>(s); k++) {
         double* w = model.adagrad + k * s.stride;
         double* squares = model.squares + k * s.stride;
-        if (is_sparse(s, n_active)) {
+        if (is_sparse(s, n_active)) [[unlikely]] {
             for (int i = 0; i < n_active; i++) {
                 const double g = residual[k] * z[active[i]];
                 const double sum = squares[active[i]] += weight * (g * g);
@@ -390,8 +397,8 @@ void adagrad_pass(Group<Loss>& group, bool knows_first, double step, double spar
         for (int l = 0; l < group.n; l++) {
             const Lesson& lesson = *group.lessons[l];
             const double* residual = group.scratch(l).adagrad;
-            adagrad_row(group.shape(l), *group.models[l], lesson, i, group.step(l, i), step, residual);
-            if (is_first && lesson.sparse)
+            adagrad_row<Loss>(group.shape(l), *group.models[l], lesson, i, group.step(l, i), step, residual);
+            if (is_first && lesson.sparse) [[unlikely]]
                 adagrad_sparse(*lesson.sparse, i, group.step(l, i), sparse_step, group.shape(l).outputs, residual);
         }
     });
@@ -463,7 +470,7 @@ void limit_diagonal(const Shape& s, Cell* matrix, BlendState& state, double vari
 // Calls each(number of vectors, first column) for a line in parts of up to `Most` vectors, which fit into registers.
 // Functions that write to a matrix take the shape by value: otherwise, for the compiler, any write might change it.
 template <int Most, class Each>
-inline void for_parts(Shape s, Each&& each) {
+DRIFTREE_INLINE void for_parts(Shape s, Each&& each) {
     int c = 0;
     for (; c + Most * kLanes <= s.stride; c += Most * kLanes) each(std::integral_constant<int, Most>(), c);
     if constexpr (Most > 1)
@@ -477,7 +484,7 @@ inline void for_parts(Shape s, Each&& each) {
 // product = matrix . z, as a sum of rows of the matrix, which is symmetric.
 template <class Cell>
 inline void times(Shape s, const Cell* matrix, const Cell* z, const std::int32_t* active, int n_active, Cell* product) {
-    for_parts<4>(s, [&](auto n_vectors, int c) {
+    for_parts<4>(s, [&](auto n_vectors, int c) DRIFTREE_HOT {
         VectorOf<Cell> sum[n_vectors];
         for (int j = 0; j < n_vectors; j++) sum[j] = zeros<Cell>();
         for (int i = 0; i < n_active; i++) {
@@ -491,7 +498,7 @@ inline void times(Shape s, const Cell* matrix, const Cell* z, const std::int32_t
 // matrix -= v v', with the same bits on both sides of the diagonal.
 template <class Cell>
 inline void subtract_square(Shape s, Cell* matrix, const Cell* v) {
-    for_parts<4>(s, [&](auto n_vectors, int c) {
+    for_parts<4>(s, [&](auto n_vectors, int c) DRIFTREE_HOT {
         VectorOf<Cell> own[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes);
         Cell* line = matrix + c;
@@ -505,7 +512,7 @@ template <class Cell>
 inline void subtract_square_and_times(Shape s, Cell* matrix, const Cell* v, const Cell* z, Cell* product) {
     constexpr int kParts_ = static_cast<int>(sizeof(VectorOf<Cell>) / sizeof(PartOf<Cell>));
     constexpr int kMost = kWidth == 8 || kParts_ == 1 ? 4 : (kParts_ == 2 ? 2 : 1);  // keeps twice as many numbers as above
-    for_parts<kMost>(s, [&](auto n_vectors, int c) {
+    for_parts<kMost>(s, [&](auto n_vectors, int c) DRIFTREE_HOT {
         VectorOf<Cell> own[n_vectors], sum[n_vectors];
         for (int j = 0; j < n_vectors; j++) own[j] = at(v + c + j * kLanes), sum[j] = zeros<Cell>();
         Cell* line = matrix + c;
@@ -537,7 +544,7 @@ inline void subtract_square_and_times_upper(Shape s, Cell* matrix, const Cell* v
     for (int first = 0; first < s.stride; first += kLanes) {
         Cell* lines = matrix + static_cast<long>(first) * s.stride;
         PartOf<Cell> across[kLanes][kPieces] = {};
-        const auto pass = [&](int c, int piece, auto is_right) {
+        const auto pass = [&](int c, int piece, auto is_right) DRIFTREE_HOT {
             const PartOf<Cell> own = part_at(v + c), given = part_at(z + c);
             PartOf<Cell> down = part_at(product + c);
 #pragma GCC unroll 8
@@ -595,7 +602,7 @@ Cell* matrix_of(const BlendParts& model) {
 // One row of online Newton:  u = A x;  q = f + h x'u;  A <- (A - h u u' / q) / f;  W -= residual u' / q,
 // with A = scale * matrix. The subtraction is deferred, in NewtonRow::square, to the model's next row, which reads the whole
 // matrix anyway. `by_half`: while a subtraction is deferred, only the upper half is valid.
-template <class Cell>
+template <class Loss, class Cell>
 inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& lesson, int place, double weight, double keep,
                        double curvature_share, double variance, const Scratch& scratch, bool by_half, bool& waits) {
     BlendState& state = *model.state;
@@ -617,18 +624,18 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
         times(s, matrix, inputs, active, n_active, u);
     }
     double leverage = dot(z, u, s.stride);
-    if (!(leverage >= 0.0 && leverage < 1e300)) {  // A is no longer positive definite, by rounding
+    if (!(leverage >= 0.0 && leverage < 1e300)) [[unlikely]] {  // A is no longer positive definite, by rounding
         reset_matrix(s, matrix, state, variance);
         times(s, matrix, inputs, active, n_active, u);
         leverage = dot(z, u, s.stride);
     }
     double q = fade + curvature * state.scale * leverage;
-    if (lesson.sparse) {
+    if (lesson.sparse) [[unlikely]] {
         q += curvature * sparse_leverage(*lesson.sparse, place);
         newton_sparse(*lesson.sparse, place, weight / q, curvature / q, fade, variance, s.outputs, scratch.newton);
     }
     const double step = weight * state.scale / q;
-    for (int k = 0; k < s.outputs; k++) {
+    for (int k = 0; k < outputs_of<Loss>(s); k++) {
         double* w = model.newton + k * s.stride;
         const double r = step * scratch.newton[k];
         for (int c = 0; c < s.stride; c += kLanes) at(w + c) -= r * wide_at(u + c);
@@ -641,7 +648,8 @@ inline void newton_row(const Shape& s, const BlendParts& model, const Lesson& le
     const bool is_large = state.trace > kMostTrace * variance * s.columns;
     const bool is_off = state.scale > 1e3 || state.scale < 1e-3;
     waits = !is_large && !is_off;
-    if (waits) return;
+    if (waits) [[likely]]
+        return;
     subtract_waiting(s, matrix, row, by_half);
     if (is_large) limit_diagonal(s, matrix, state, variance);
     if (state.scale > 1e3 || state.scale < 1e-3) fold_scale(s, matrix, state);
@@ -665,8 +673,8 @@ void newton_pass(Group<Loss>& group, const BlendRates& rates, bool knows_first, 
     group.for_rows([&](int i) {
         if (i > 0 || !knows_first) group.template ask<&BlendParts::newton, &Scratch::newton>(i);
         for (int l = 0; l < group.n; l++)
-            newton_row<Cell>(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
-                             rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
+            newton_row<Loss, Cell>(group.shape(l), *group.models[l], *group.lessons[l], i, group.step(l, i), keep[l], share,
+                                   rates.variance, group.scratch(l), matrices.by_half[l], matrices.waits[l]);
     });
 }
 // All rows of a step, for models whose matrices are learnt together.
@@ -730,6 +738,7 @@ inline void learn_sureness(const Rows& rows, const Lesson& lesson, double window
     state.sureness_rows = fade.keep * state.sureness_rows + grip;
     const double step = pull / (state.sureness_rows + kFirstSurenessRows),
                  limited = step > 0.5 ? 0.5 : (step < -0.5 ? -0.5 : step);
+    if (state.sureness == 1.0 && limited <= 0.0) return;  // already the largest: the usual case, without an exponential
     const double sureness = state.sureness * std::exp(-limited);
     state.sureness = sureness > 1.0 ? 1.0 : (sureness < 0.01 ? 0.01 : sureness);
 }
@@ -810,7 +819,7 @@ void learn_side_by_side(const Rows& rows, const Lesson* lessons, int n, const Bl
     BlendParts models[kLanes];
     bool knows_first = true;  // the scratch of the forward pass is still valid
     for (int l = 0; l < n; l++) {
-        if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) {
+        if (learn_preference<Loss>(rows, lessons[l]) > rates.most_sure && lessons[l].model.blend->wrong > 0.5) [[unlikely]] {
             limit_sureness(rows, lessons[l], rates.most_sure);
             knows_first = false;
         }

@@ -55,6 +55,11 @@ struct Gaussian {
         const double error = row.residual[0] * row.then->spread;
         learn_spread(state, error * error, row.weight, rates.spread);
     }
+    // The loss of one row, without the cost of eight.
+    static double loss_of(const LossState& state, double predictor, double target) {
+        const double error = predictor - target;
+        return 0.5 * error * (error * (1.0 / state.spread)) + state.half_log_spread + kLogScale;
+    }
     // The error as a multiple of the spread's root, and the two numbers at such a distance.
     static double error(const LearntRow& row) { return std::fabs(row.residual[0]) * std::sqrt(row.then->spread); }
     static void interval(const LossState& state, const double* predictors, double reach, double* out) {

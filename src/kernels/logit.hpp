@@ -31,8 +31,8 @@ struct Logit {
             has_floor[lane] = state.has_floor;
             for (int k = 0; k < 2; k++) rho[k][lane] = state.has_floor != 0.0 ? state.floor[k] : 0.0;
         }
-        Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
-        Slopes slopes(const Vector& predictors, const Vector& targets) const {
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors, const Vector& targets) const {
             const Mask is_one = targets > 0.5, agrees = ~((predictors >= 0.0) ^ is_one);
             const Vector size = choose(predictors < 0.0, -predictors, predictors), e = exp_negative(-size);
             const Vector large = 1.0 / (1.0 + e), small = e * large, wrong = choose(agrees, small, large);
@@ -41,7 +41,7 @@ struct Logit {
         }
 
     private:
-        Slopes above_floor(const Slopes& plain, const Mask& is_one, const Vector& right) const {
+        DRIFTREE_INLINE Slopes above_floor(const Slopes& plain, const Mask& is_one, const Vector& right) const {
             const Mask floored = at(has_floor) > 0.5;
             const Vector proved = (1.0 - at(rho[0]) - at(rho[1])) * right;
             const Vector likelihood = choose(is_one, at(rho[1]), at(rho[0])) + proved;

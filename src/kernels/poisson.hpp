@@ -15,8 +15,8 @@ struct Poisson {
     static int outputs(int) { return 1; }
 
     struct Lanes : SpreadLanes {
-        Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
-        Slopes slopes(const Vector& predictors, const Vector& targets) const {
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors, const Vector& targets) const {
             const Vector most = choose(predictors > kMost, all(kMost), predictors),
                          log_rate = choose(most < -kMost, all(-kMost), most);
             const Mask is_negative = log_rate < 0.0;

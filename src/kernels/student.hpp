@@ -15,8 +15,8 @@ struct Student {
     static int outputs(int) { return 1; }
 
     struct Lanes : SpreadLanes {
-        Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
-        Slopes slopes(const Vector& predictors, const Vector& targets) const {
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors) const { return slopes(predictors, at(target)); }
+        DRIFTREE_INLINE Slopes slopes(const Vector& predictors, const Vector& targets) const {
             const Vector error = predictors - targets, width = kFreedom * at(spread), reach = width + error * error;
             const Vector ratio = reach / width, far = choose(ratio < kFarthest, ratio, kFarthest);
             const Vector curvature = (kFreedom + 1.0) / reach;

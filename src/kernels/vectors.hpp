@@ -32,6 +32,7 @@ typedef float Singles __attribute__((vector_size(4 * kWidth), aligned(4), may_al
 // clang-format off
 // always_inline: a call costs more than any of these, and in large functions GCC would generate calls.
 #define DRIFTREE_INLINE inline __attribute__((always_inline))
+#define DRIFTREE_HOT __attribute__((always_inline))  // the same, for a lambda
 #define DRIFTREE_EACH_PART for (int i = 0; i < kParts; i++)
 
 struct __attribute__((may_alias)) Mask {  // result of a comparison: -1 where true, 0 elsewhere
@@ -196,14 +197,14 @@ DRIFTREE_INLINE double dot(const A* a, const B* b, int n) {
 }
 
 // 2^k x, where the last bits of `shifted` are the integer k.
-inline Vector times_power_of_two(Vector x, const Vector& shifted) {
+DRIFTREE_INLINE Vector times_power_of_two(Vector x, const Vector& shifted) {
     DRIFTREE_EACH_PART x.part[i] =
         reinterpret_cast<Part>(reinterpret_cast<Bits>(x.part[i]) + (reinterpret_cast<Bits>(shifted.part[i]) << 52));
     return x;
 }
 
 // e^x for x <= 0 (0 below -708). Cody and Waite: x = k log 2 + r, with the Taylor series of e^r up to r^13.
-inline Vector exp_negative(const Vector& given) {
+DRIFTREE_INLINE Vector exp_negative(const Vector& given) {
     const Mask is_tiny = ~(given > -708.0);
     const Vector x = choose(is_tiny, all(0.0), given);
     const double round = 6755399441055744.0;  // 1.5 * 2^52: adding it rounds to an integer
@@ -219,7 +220,7 @@ inline Vector exp_negative(const Vector& given) {
 }
 
 // Natural logarithm of positive, normal numbers: x = 2^k m with m near 1, and fdlibm's series of log m.
-inline Vector log_positive(const Vector& x) {
+DRIFTREE_INLINE Vector log_positive(const Vector& x) {
     Vector m, k;
     DRIFTREE_EACH_PART {
         const Bits bits = reinterpret_cast<Bits>(x.part[i]);
@@ -241,11 +242,11 @@ inline Vector log_positive(const Vector& x) {
 // A loss for eight rows: log(ratio) + hinge, since logarithms are slow and often only a difference is needed.
 struct Slopes {
     Vector ratio, hinge, residual, curvature;
-    Vector loss() const { return log_positive(ratio) + hinge; }
+    DRIFTREE_INLINE Vector loss() const { return log_positive(ratio) + hinge; }
 };
 
 // 1 / (sqrt(x) + 1e-8) in single precision: the length of a step need not be more exact.
-inline Vector inverse_root(Vector x) {
+DRIFTREE_INLINE Vector inverse_root(Vector x) {
 #if defined(__AVX2__) && !defined(__AVX512F__)  // eight at once: roots and quotients of four take as long
     const __m256 root = _mm256_sqrt_ps(_mm256_set_m128(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[1])),
                                                        _mm256_cvtpd_ps(reinterpret_cast<__m256d>(x.part[0]))));
