@@ -629,7 +629,7 @@ void bind_measured(nb::module_& m) {
             [](const Engine& e, int node) {
                 const Reading lock(e);
                 if (e.nodes[checked_node(e, node)].is_leaf()) throw std::invalid_argument("a leaf has no threshold");
-                return BorderState{e.borders[node].best, e.borders[node].level};
+                return BorderState{e.best_shift(node), e.borders[node].level};
             },
             "node"_a)
         .def(

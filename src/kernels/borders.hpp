@@ -45,8 +45,9 @@ struct BorderSums {
     BorderSums& operator+=(const BorderSums& other) {
         if (other.all.empty()) return *this;
         if (all.empty()) return *this = other;
-        for (std::size_t i = 0; i < size(); i++)
-            all[i] = i < place(kMost, false, 0) ? all[i] + other.all[i] : std::max(all[i], other.all[i]);
+        const std::size_t most = place(kMost, false, 0);
+        for (std::size_t i = 0; i < most; i++) all[i] += other.all[i];
+        for (std::size_t i = most; i < size(); i++) all[i] = std::max(all[i], other.all[i]);
         return *this;
     }
     void fade(double keep) {
@@ -73,24 +74,20 @@ struct Border {
     BorderSums sums;
     double level = std::numeric_limits<double>::infinity();  // gain from which it is due; set by Python,
     double low = 0.0, high = 0.0;                            // with the nearest thresholds above or below the node
-    Shift best;                                              // derived
 
-    bool is_due() const { return best.gain >= level; }
+    bool is_due(double threshold) const { return may_gain(level) && best(threshold).gain >= level; }
     bool has_inside(double value, double threshold) const { return std::abs(value - threshold) < width; }
     void restart() {
         width = clock = 0.0;
         sums.all.clear();
-        best = {};
     }
-    void absorb(const BorderSums& more, double keep, double now, double threshold) {
+    void fade(double keep, double now) {
         sums.fade(keep);
-        sums += more;
         clock = now;
-        find_best(threshold);
     }
     // The threshold that would have saved most: a value that occurred, like all thresholds, if any did beyond it.
-    void find_best(double threshold) {
-        best = {};
+    Shift best(double threshold) const {
+        Shift best;
         for (const bool is_above : {false, true}) {
             Shift found;
             double most = BorderSums::kNone, end = std::ldexp(width, 1 - BorderSums::kCells);
@@ -104,9 +101,19 @@ struct Border {
                 if (found.gain > best.gain && is_free && found.threshold != threshold) best = found;
             }
         }
+        return best;
     }
 
 private:
+    // Whether the rows up to any cell gain that much; mostly they do not, and nothing else need be computed.
+    bool may_gain(double least) const {
+        if (sums.all.empty()) return false;
+        double gain[2] = {}, most = 0.0;
+        for (int cell = 0; cell < BorderSums::kCells; cell++)
+            for (const bool is_above : {false, true})
+                most = std::max(most, gain[is_above] += sums.number(BorderSums::kGain, is_above, cell));
+        return most >= least;
+    }
     // The largest value in the cells behind this one: the rows in it and before it go right.
     double most_below(int cell, double end) const {
         while (++cell < BorderSums::kCells)

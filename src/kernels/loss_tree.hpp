@@ -96,7 +96,11 @@ public:
     using Tree<Kind>::Tree;
     std::vector<NodeRecord> records;  // by node
     std::vector<Border> borders;      // by node; none before the first split, since many trees are never split
-    bool shift_is_due(int node) const { return node < std::ssize(borders) && borders[node].is_due(); }
+    bool shift_is_due(int node) const {
+        return node < std::ssize(borders) && borders[node].is_due(this->nodes[node].condition.threshold);
+    }
+    // The best other threshold of an inner node.
+    Shift best_shift(int node) const { return borders[node].best(this->nodes[node].condition.threshold); }
     std::int64_t n_steps = 0;
 };
 

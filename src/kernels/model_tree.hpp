@@ -243,11 +243,10 @@ public:
     void prune(int node) { remove(node, nodes.below(node)); }
     // Moves the threshold of a split to where that saves most; both sides stay.
     void shift(int node) {
-        if (nodes[node].is_leaf() || !(borders[node].best.gain > 0.0))
-            throw std::invalid_argument("the node has no other threshold");
-        Border& border = borders[node];
-        nodes[node].condition.threshold = border.best.threshold;
-        border.restart();
+        const Shift best = nodes[node].is_leaf() ? Shift() : this->best_shift(node);
+        if (!(best.gain > 0.0)) throw std::invalid_argument("the node has no other threshold");
+        nodes[node].condition.threshold = best.threshold;
+        borders[node].restart();
         n_changes++;
     }
     // Replaces the node's model by the one on trial with other bends.
@@ -331,7 +330,6 @@ public:
         border.level = level;
         border.low = low;
         border.high = high;
-        border.find_best(nodes[node].condition.threshold);
     }
 
     // ---------------------------------------------------------------- growth
@@ -538,7 +536,7 @@ private:
                 const bool stays = scaler.is_indicator[j] && (x == 0.0 || x == 1.0 || std::isnan(x));
                 if (!stays) return true;
             }
-            if (generation(scaler.weight[j]) != generation(scaler.weight[j] + weight)) return true;
+            if (!is_one_generation(scaler.weight[j], scaler.weight[j] + weight)) return true;
         }
         return false;
     }
@@ -863,7 +861,7 @@ private:
         if (column < 0 || scale_then_.weight[j] < kScaleRows || !(factor > 0.0) || !(scaler.factor[j] > 0.0)) return;
         if (factor == scaler.factor[j] && shift == scaler.shift[j]) return;
         const bool was_indicator = shift == 0.0 && factor == 1.0;  // possibly; if so, its scale is of another kind now
-        if (!was_indicator && generation(scale_then_.weight[j]) == generation(scaler.weight[j])) {
+        if (!was_indicator && is_one_generation(scale_then_.weight[j], scaler.weight[j])) {
             scaler.shift[j] = shift;
             scaler.factor[j] = factor;
             return;
@@ -873,11 +871,12 @@ private:
             if constexpr (Kind::kHasSparse)
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
     }
-    // Changes with each of the first rows, and then whenever the rows have doubled.
-    static int generation(double rows) {
-        constexpr int kMantissaBits = 52, kOne = 1023;  // stored exponent of 1.0
-        if (rows < 100.0) return static_cast<int>(rows);
-        return 100 + static_cast<int>(std::bit_cast<std::uint64_t>(rows / 100.0) >> kMantissaBits) - kOne;
+    // Whether a scale stays: it changes with each of the first rows, and then whenever the rows have doubled.
+    static bool is_one_generation(double rows, double later) {
+        constexpr int kMantissaBits = 52;
+        if (rows < 100.0 || later < 100.0) return static_cast<int>(rows) == static_cast<int>(later);
+        const auto exponent = [](double x) { return std::bit_cast<std::uint64_t>(x / 100.0) >> kMantissaBits; };
+        return exponent(rows) == exponent(later);
     }
 
     // The level has the scale of the target, so that models in which one follows the other need not change.
@@ -967,7 +966,7 @@ private:
         if constexpr (Evidence::kWaits)
             if (!is_leaf && !step.waits)
                 judge_border(step, stop.node, {stop.rows.data(), static_cast<int>(stop.rows.size())}, scratch.bent,
-                             sums.border);
+                             [&](auto... judged) { sums.border.add(judged...); });
         if constexpr (Evidence::kWaits)
             for (std::size_t i = first; i < last && is_leaf; i++)
                 sums.told += weights[stop.rows[i]] * told_loss[stop.rows[i]];
@@ -990,9 +989,10 @@ private:
             const std::int32_t row = 0;
             for (int above = nodes[node].parent; above >= 0; above = nodes[above].parent) {
                 begin_border(above);
-                part_.node.border.all.clear();
-                judge_border(step, above, {&row, 1}, scratch_.bent, part_.node.border);
-                absorb_border(above, part_.node.border, clock);
+                judge_border(step, above, {&row, 1}, scratch_.bent, [&](auto... judged) {
+                    fade_border(above, clock);
+                    borders[above].sums.add(judged...);
+                });
             }
         }
     }
@@ -1014,42 +1014,54 @@ private:
             part_.node.border.all.reserve(BorderSums::size());
             for (int node = step.stops[0].node; node >= 0; node = nodes[node].parent) reserve_border(node);
             for (int s = 1; s < step.n_stops; s++) reserve_border(step.stops[s].node);
+            if (bent_room_for_ == n_changes + n_growths) return;
             for (const Node& node : nodes.all)
                 if (node.is_alive && node.is_leaf() && std::ssize(scratch_.bent) < models[node.model].stride)
                     scratch_.bent.resize(models[node.model].stride);
+            bent_room_for_ = n_changes + n_growths;
         }
     }
     void reserve_border(int node) {
         if (!nodes[node].is_leaf()) borders[node].sums.all.reserve(BorderSums::size());
     }
-    // What rows near the threshold of a node have cost, and what they would have cost on the other side of it.
-    void judge_border(const Step& step, int node, const Visit& seen, Lines<double>& bent, BorderSums& sums) const {
+    // What rows near the threshold of a node have cost, and what they would have cost on the other side of it: calls add
+    // with the arguments of BorderSums::add for each.
+    template <class Add>
+    void judge_border(const Step& step, int node, const Visit& seen, Lines<double>& bent, Add&& add) const {
         const Border& border = borders[node];
         const Condition& condition = nodes[node].condition;
         if (border.width == 0.0 || condition.equality || table->has_sparse() || asked_) return;
-        typename Kind::Predicting predict(f, shape);
-        Room predictors(padded(shape.outputs));
         for (int i = 0; i < seen.n; i++) {
             const int row = seen.rows[i];
-            const double* x = step.chunk.raw_row(row, table->n_features());
-            const double value = x[condition.feature];
+            const double value = step.chunk.raw_row(row, table->n_features())[condition.feature];
             if (!border.has_inside(value, condition.threshold)) continue;  // nor if it is missing
-            const int leaf = nodes.leaf_of(x, value > condition.threshold ? nodes[node].left : nodes[node].right);
-            const Model& model = models[nodes[leaf].model];
-            const double* plain = step.chunk.inputs.data() + static_cast<long>(row) * shape.stride;
-            if (std::ssize(bent) < model.stride) bent.resize(model.stride);
-            predict.by(model, nullptr);
-            this->predict_bent(predict, model, x, plain, bent.data(), predictors.data());
-            const double other = rules(loss).loss(model.loss, predictors.data(), shape.outputs, step.chunk.targets[row],
-                                                  settings.quantiles.data());
+            const double other =
+                loss_from(value > condition.threshold ? nodes[node].left : nodes[node].right, step, row, bent);
             if (other < kLargest)  // a model that is not sound can only come from a file
-                sums.add(value, condition.threshold, border.width, step.chunk.weights[row], step.leaf_loss[row], other);
+                add(value, condition.threshold, border.width, step.chunk.weights[row], step.leaf_loss[row], other);
         }
+    }
+    // The loss of a row in the leaf that it reaches from a node.
+    double loss_from(int node, const Step& step, int row, Lines<double>& bent) const {
+        const double* x = step.chunk.raw_row(row, table->n_features());
+        const Model& model = models[nodes[nodes.leaf_of(x, node)].model];
+        const double* plain = step.chunk.inputs.data() + static_cast<long>(row) * shape.stride;
+        if (std::ssize(bent) < model.stride) bent.resize(model.stride);
+        typename Kind::Predicting predict(f, shape);
+        Room predictors(padded(shape.outputs));
+        predict.by(model, nullptr);
+        this->predict_bent(predict, model, x, plain, bent.data(), predictors.data());
+        return rules(loss).loss(model.loss, predictors.data(), shape.outputs, step.chunk.targets[row],
+                                settings.quantiles.data());
+    }
+    void fade_border(int node, double now) {
+        Border& border = borders[node];
+        border.fade(evidence.fade_after(now - border.clock).keep, now);
     }
     void absorb_border(int node, const BorderSums& sums, double now) {
         if (sums.all.empty()) return;
-        Border& border = borders[node];
-        border.absorb(sums, evidence.fade_after(now - border.clock).keep, now, nodes[node].condition.threshold);
+        fade_border(node, now);
+        borders[node].sums += sums;
     }
     // The losses of a leaf's predictions, which include its renewed model. (With a custom loss, those of its own model.)
     void tell_losses(Step& step, int model, const Lesson& lesson) const {
@@ -1156,6 +1168,7 @@ private:
     void drop_scratch() {
         step_ = {};
         scratch_ = {};
+        bent_room_for_ = -1;
         tasks_ = {};
         part_ = {};
     }
@@ -1271,6 +1284,7 @@ private:
     Step step_;
     RowBlock waiting_;
     typename Evidence::Scratch scratch_;
+    std::int64_t bent_room_for_ = -1;  // n_changes + n_growths of the tree that scratch_.bent has room for
     StepTasks tasks_;
     bool had_help_ = false;  // whether the last step ran on several threads
     Part part_;

@@ -558,6 +558,7 @@ void ModelTree<Evidence>::derive() {
     borders.resize(nodes.size());
     if (nodes.all.empty() || nodes[0].is_leaf()) std::vector<Border>().swap(borders);
     due_.clear();
+    bent_room_for_ = -1;
 }
 
 template <class Evidence>

@@ -464,7 +464,8 @@ public:
     }
     // The number of rows between two visits takes few different values, so the fades are cached.
     const Fade& fade_after(double rows) {
-        Fade& fade = fades_[static_cast<std::size_t>(std::min(rows, 1e9)) % kFades];
+        const auto whole = static_cast<std::int64_t>(std::min(rows, 1e9));
+        Fade& fade = fades_[static_cast<std::uint64_t>(whole) % kFades];
         if (rows != fade.rows) {
             const double keep = std::exp(-rows / rates.window);
             fade = {rows, keep, std::pow(keep, rates.recent_speed)};
