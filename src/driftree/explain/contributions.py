@@ -22,6 +22,7 @@ from driftree.explain.describe import (
     centred_effects,
     column_features,
     inside,
+    leaves_since,
     level_groups,
     number_unit,
     outputs,
@@ -217,15 +218,14 @@ def _by_feature(tree: Tree, leaf: int, weights: NDArray[np.float64]) -> csr_arra
 
 
 def _facts(tree: Tree, leaves: list[int]) -> dict[int, LeafFacts]:
-    engine = tree.engine
-    spots = {} if tree.history is None else tree.history.now.nodes
+    engine, since = tree.engine, leaves_since(tree)
     return {
         leaf: LeafFacts(
             path=tree.path(leaf),
             rows=float(engine.rows[leaf]),
             floor=engine.floor(int(engine.model[leaf])),
-            since_step=spots[leaf].since_step if leaf in spots else None,
-            since_row=spots[leaf].since_row if leaf in spots else None,
+            since_step=since[leaf][0],
+            since_row=since[leaf][1],
             error=typical_error(tree, leaf),
         )
         for leaf in leaves

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.explain.sparse import merge, node_words
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
-from driftree.learn.events import format_number
+from driftree.learn.events import Shift, format_number
 from driftree.learn.units import node_curves, node_effects, ways_through
 
 if TYPE_CHECKING:
@@ -578,3 +578,22 @@ def say_runs(curve: LeafCurve, rise: str = "rise", fall: str = "fall") -> str:
         f"{'' if i else f'from {format_number(run.low)} '}to {format_number(run.high)}"
         for i, run in enumerate(curve.runs)
     )
+
+
+def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
+    """Return step and row since which each leaf has its path; None without a history.
+
+    That is when it was made, or when a threshold above it moved last.
+    """
+    if tree.history is None:
+        return dict.fromkeys(tree.leaves(), (None, None))
+    spots, parent = tree.history.now.nodes, tree.engine.parent.tolist()
+    moved = {e.node: (e.step, e.n_rows) for e in tree.history.events if isinstance(e, Shift)}
+    found: dict[int, tuple[int | None, int | None]] = {}
+    for leaf in tree.leaves():
+        since, node = (spots[leaf].since_step, spots[leaf].since_row), parent[leaf]
+        while node >= 0:
+            since = max(since, moved.get(node, since))
+            node = parent[node]
+        found[leaf] = since
+    return found

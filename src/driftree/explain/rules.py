@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from driftree.explain.describe import class_shares, inside, leaf_model, row_shares, say_runs
+from driftree.explain.describe import (
+    class_shares,
+    inside,
+    leaf_model,
+    leaves_since,
+    row_shares,
+    say_runs,
+)
 from driftree.explain.text import (
     check_limits,
     join_words,
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
     from driftree.explain.describe import LeafCurve, LeafModel
     from driftree.explain.readable import Readable
     from driftree.learn.events import Condition
-    from driftree.learn.tree import Tree
     from driftree.learn.units import Unit
 
 MAX_LABELS = 3  # in a sentence
@@ -235,12 +241,3 @@ def labels_seen(probabilities: dict[Hashable, float]) -> dict[Hashable, float]:
     """Return the labels that occurred, the most frequent first."""
     ranked = most_probable(probabilities, len(probabilities))
     return {label: probabilities[label] for label in ranked if probabilities[label] > 0}
-
-
-# ---------------------------------------------------------------------- data
-def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
-    """Return step and row since which each leaf exists; None without a history."""
-    if tree.history is None:
-        return dict.fromkeys(tree.leaves(), (None, None))
-    spots = tree.history.now.nodes
-    return {leaf: (spots[leaf].since_step, spots[leaf].since_row) for leaf in tree.leaves()}

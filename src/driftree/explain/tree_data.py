@@ -54,6 +54,7 @@ from driftree.explain.describe import (
     column_features,
     inside,
     leaf_model,
+    leaves_since,
     level_groups,
     mean_prediction,
     possible_inputs,
@@ -61,7 +62,7 @@ from driftree.explain.describe import (
     row_shares,
     typical_error,
 )
-from driftree.explain.rules import labels_seen, leaves_since, rules
+from driftree.explain.rules import labels_seen, rules
 from driftree.explain.sparse import n_forgotten, sparse_engine, sparse_scales, sparse_texts
 from driftree.explain.text import (
     check_limits,
