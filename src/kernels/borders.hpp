@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <stdexcept>
 #include <vector>
 
 #include "nodes.hpp"
@@ -45,6 +46,7 @@ struct BorderSums {
     BorderSums& operator+=(const BorderSums& other) {
         if (other.all.empty()) return *this;
         if (all.empty()) return *this = other;
+        if (all.size() != other.all.size()) throw std::invalid_argument("sums near a threshold have a wrong length");
         const std::size_t most = place(kMost, false, 0);
         for (std::size_t i = 0; i < most; i++) all[i] += other.all[i];
         for (std::size_t i = most; i < size(); i++) all[i] = std::max(all[i], other.all[i]);
@@ -66,6 +68,11 @@ struct Shift {
     double threshold = 0.0, gain = 0.0, loss = 0.0, rows = 0.0;
 };
 
+// The values that a feature has had.
+struct Range {
+    double low, high;
+};
+
 // The border between the two sides of a split.
 struct Border {
     static constexpr double kNear = 0.25;  // least distance of two thresholds, as a share of the band
@@ -75,7 +82,7 @@ struct Border {
     double level = std::numeric_limits<double>::infinity();  // gain from which it is due; set by Python,
     double low = 0.0, high = 0.0;                            // with the nearest thresholds above or below the node
 
-    bool is_due(double threshold) const { return may_gain(level) && best(threshold).gain >= level; }
+    bool is_due(double threshold, const Range& seen) const { return may_gain(level) && best(threshold, seen).gain >= level; }
     bool has_inside(double value, double threshold) const { return std::abs(value - threshold) < width; }
     void restart() {
         width = clock = 0.0;
@@ -85,8 +92,9 @@ struct Border {
         sums.fade(keep);
         clock = now;
     }
-    // The threshold that would have saved most: a value that occurred, like all thresholds, if any did beyond it.
-    Shift best(double threshold) const {
+    // The threshold that would have saved most: a value that occurred, like all thresholds, if any did beyond it. `seen` is
+    // the range of the feature: with a threshold outside it, one side would have no rows.
+    Shift best(double threshold, const Range& seen) const {
         Shift best;
         for (const bool is_above : {false, true}) {
             Shift found;
@@ -98,7 +106,8 @@ struct Border {
                 most = std::max(most, sums.number(BorderSums::kMost, is_above, cell));
                 found.threshold = is_above ? most : most_below(cell, threshold - end);
                 const bool is_free = found.threshold > low + kNear * width && found.threshold < high - kNear * width;
-                if (found.gain > best.gain && is_free && found.threshold != threshold) best = found;
+                const bool divides = found.threshold >= seen.low && found.threshold < seen.high;
+                if (found.gain > best.gain && is_free && divides && found.threshold != threshold) best = found;
             }
         }
         return best;

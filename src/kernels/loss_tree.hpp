@@ -97,10 +97,19 @@ public:
     std::vector<NodeRecord> records;  // by node
     std::vector<Border> borders;      // by node; none before the first split, since many trees are never split
     bool shift_is_due(int node) const {
-        return node < std::ssize(borders) && borders[node].is_due(this->nodes[node].condition.threshold);
+        if (node >= std::ssize(borders) || this->nodes[node].is_leaf()) return false;
+        return borders[node].is_due(this->nodes[node].condition.threshold, range_at(node));
     }
     // The best other threshold of an inner node.
-    Shift best_shift(int node) const { return borders[node].best(this->nodes[node].condition.threshold); }
+    Shift best_shift(int node) const { return borders[node].best(this->nodes[node].condition.threshold, range_at(node)); }
+
+private:
+    Range range_at(int node) const {
+        const int feature = this->nodes[node].condition.feature;
+        return {this->table->scaler.low[feature], this->table->scaler.high[feature]};
+    }
+
+public:
     std::int64_t n_steps = 0;
 };
 

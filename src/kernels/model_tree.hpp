@@ -188,7 +188,9 @@ public:
         for (const Part& part : sums.parts) {
             if (!nodes.has(part.node.node) || std::ssize(part.node.class_rows) != n_classes)
                 throw std::invalid_argument("the sums have a node that the tree has not");
+            check_border(part.node);
             evidence.make_room_for(part.node.node, part.evidence);
+            reserve_border(part.node.node);
         }
         clock += sums.weight;
         n_rows = std::min(n_rows + sums.n_rows, kMostRows);
@@ -199,6 +201,7 @@ public:
             evidence.absorb_grid(part.node.node, part.evidence);
         }
         evidence.absorb_last(sums.whole);
+        for (const Part& part : sums.parts) begin_border(part.node.node);  // so that copies of this tree have the same band
         for (const Part& part : sums.parts)
             if (is_due(part.node.node)) due_.push_back(part.node.node);
     }
@@ -242,11 +245,15 @@ public:
     }
     void prune(int node) { remove(node, nodes.below(node)); }
     // Moves the threshold of a split to where that saves most; both sides stay.
-    void shift(int node) {
+    void shift(int node)
+        requires Evidence::kWaits
+    {
         const Shift best = nodes[node].is_leaf() ? Shift() : this->best_shift(node);
         if (!(best.gain > 0.0)) throw std::invalid_argument("the node has no other threshold");
-        nodes[node].condition.threshold = best.threshold;
+        const std::vector<int> left = nodes.below(nodes[node].left), right = nodes.below(nodes[node].right);
+        nodes[node].condition.threshold = best.threshold;  // from here on nothing can fail
         borders[node].restart();
+        evidence.threshold_moved(node, left, right);
         n_changes++;
     }
     // Replaces the node's model by the one on trial with other bends.
@@ -1058,8 +1065,16 @@ private:
         Border& border = borders[node];
         border.fade(evidence.fade_after(now - border.clock).keep, now);
     }
+    // Sums from elsewhere must fit.
+    void check_border(const NodeSums& sums) const {
+        const auto& all = sums.border.all;
+        const bool fits = all.size() == BorderSums::size() && !nodes[sums.node].is_leaf() &&
+                          std::all_of(all.begin(), all.end(), [](double x) { return std::isfinite(x); });
+        if (!all.empty() && !fits) throw std::invalid_argument("the sums near a threshold do not fit the tree");
+    }
+    // Before its band is known, a copy of the tree may have had another one.
     void absorb_border(int node, const BorderSums& sums, double now) {
-        if (sums.all.empty()) return;
+        if (sums.all.empty() || borders[node].width == 0.0) return;
         fade_border(node, now);
         borders[node].sums += sums;
     }

@@ -629,6 +629,24 @@ public:
             bend_trials[child].n_failed = bend_trials[node].n_failed;
     }
     void set_subtree_loss(int node, double loss) { tree_.records[node].subtree_loss = loss; }
+    // After the threshold of a node has moved: drops trials of the same split, and those below that all rows are on one side
+    // of. `left` and `right` are the nodes below its children.
+    void threshold_moved(int node, const std::vector<int>& left, const std::vector<int>& right) {
+        const Condition moved = tree_.nodes[node].condition;
+        const auto drop = [&](int at, auto&& is_useless) {
+            for (int t = at * rates.per_node; t < (at + 1) * rates.per_node; t++) {
+                const Condition& tried = trials[t].condition;
+                if (tried.feature == moved.feature && !tried.equality && is_useless(tried.threshold)) drop_trial(t, 0.0);
+            }
+        };
+        const auto is_above = [&](double threshold) { return threshold >= moved.threshold; };
+        const auto is_below = [&](double threshold) { return threshold <= moved.threshold && std::isfinite(threshold); };
+        drop(node, [&](double threshold) { return threshold == moved.threshold; });
+        drop(tree_.nodes[node].left, is_above);
+        drop(tree_.nodes[node].right, is_below);
+        for (const int below : left) drop(below, is_above);
+        for (const int below : right) drop(below, is_below);
+    }
 
     void start_trial(int t, const Proposal& proposal) {
         const int node = t / rates.per_node;

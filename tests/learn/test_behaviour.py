@@ -428,3 +428,62 @@ def test_no_split_is_better_than_a_useless_one():
     first = next(event for event in model.events_ if isinstance(event, Split))
     assert first.condition.feature in ("x3", "x7")
     assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize("n_values", [6, 10])
+def test_a_threshold_never_leaves_what_was_seen(n_values):
+    """Else one side would have no rows."""
+    n_rows = 6000
+    rng = np.random.default_rng(5)
+    X = np.floor(rng.uniform(0, 1, (n_rows, 3)) * n_values) / (n_values - 1)
+    edge = 0.5 + 0.6 * np.sin(6 * np.arange(n_rows) / n_rows)  # at times beyond all values
+    y = 10 * np.where(X[:, 0] <= edge, X[:, 1], 1 - X[:, 2]) + rng.normal(0, 0.3, n_rows)
+    model = DynamicModelTreeRegressor(follow_target=False)
+    learn_in_steps(model, X, y, 50)
+    shifts = [event for event in model.events_ if isinstance(event, Shift)]
+    assert shifts
+    assert all(0 <= event.condition.value < 1 for event in shifts)
+
+
+def test_trials_that_a_shift_has_overtaken_are_dropped():
+    """No split is made of which one side has no rows, and none replaces itself."""
+    n_made = 0
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        n_rows = 5000
+        X = np.floor(rng.uniform(0, 1, (n_rows, 3)) * 10) / 9
+        low, high = (0.5 + 0.4 * np.sin(k * np.arange(n_rows) / n_rows + seed) for k in (3, 7))
+        low, high = np.minimum(low, high), np.maximum(low, high)
+        between = np.where(X[:, 0] <= high, 1 - X[:, 1], X[:, 2])
+        y = 10 * np.where(X[:, 0] <= low, X[:, 1], between) + rng.normal(0, 0.3, n_rows)
+        model = DynamicModelTreeRegressor(follow_target=False)
+        learn_in_steps(model, X, y, 50)
+        for event in model.events_:
+            if not isinstance(event, (Split, Replace)):
+                continue
+            n_made += 1
+            assert getattr(event, "old_condition", None) != event.condition
+            own, bounds = event.condition, {"<=": [], ">": []}
+            for above in event.path:
+                if above.feature == own.feature:
+                    bounds[above.operator].append(above.value)
+            assert max(bounds[">"], default=-np.inf) < own.value < min(bounds["<="], default=np.inf)
+    assert n_made > 10
+
+
+def test_whether_a_value_is_missing_does_not_hold_a_threshold():
+    """The split "x0 is missing" below is not a threshold beside which another must stay."""
+    n_rows = 24_000
+    rng = np.random.default_rng(1)
+    X, time = rng.uniform(0, 1, (n_rows, 3)), np.arange(n_rows) / n_rows
+    edge = np.where(time < 0.4, 0.4, 0.4 + 0.5 * (time - 0.4))
+    is_missing = rng.random(n_rows) < 0.15
+    own = np.where(np.arange(n_rows) < 5000, 1 - X[:, 2], 3 * X[:, 1])
+    y = 10 * np.where(is_missing, own, np.where(X[:, 0] <= edge, X[:, 1], 1 - X[:, 2]))
+    X[is_missing, 0] = np.nan
+    model = DynamicModelTreeRegressor(follow_target=False)
+    learn_in_steps(model, X, y + rng.normal(0, 0.3, n_rows), BATCH_ROWS)
+    assert any(
+        "missing" in str(event.condition) for event in model.events_ if event.kind == "split"
+    )
+    assert sum(event.kind == "shift" and event.n_rows > 12_000 for event in model.events_) > 5

@@ -461,7 +461,7 @@ class Border:
         gain = min(max(paid - other, -self.MOST), self.MOST)
         self.rows[above].append([distance, value, w * gain, w * other, w])
 
-    def best(self, threshold, low, high):
+    def best(self, threshold, low, high, least, most):
         """Return the gain, the loss, the rows and the threshold of the best shift."""
         found = [(0.0, 0.0, 0.0, threshold)]
         for above, end in itertools.product((0, 1), self.ends):
@@ -472,7 +472,7 @@ class Border:
             else:
                 to = max(beyond, default=threshold - end)
             near = self.NEAR * self.width
-            if low + near < to < high - near and to != threshold:
+            if low + near < to < high - near and to != threshold and least <= to < most:
                 found.append((*(sum(row[i] for row in inside) for i in (2, 3, 4)), to))
         return max(found, key=lambda shift: shift[0])
 
@@ -844,23 +844,29 @@ class NaiveTree:
         j, above = node.split.feature, self.root
         while above is not node:
             is_left = node in above.left.nodes()
-            if above.split.feature == j and not above.split.equality:
+            if above.split.feature == j and self.is_threshold(above.split):
                 value = above.split.value
                 low, high = (low, min(high, value)) if is_left else (max(low, value), high)
             above = above.left if is_left else above.right
         for child in (node.left, node.right):
             for one in child.nodes():
-                if one.split and one.split.feature == j and not one.split.equality:
+                if one.split and one.split.feature == j and self.is_threshold(one.split):
                     value = one.split.value
                     is_left = child is node.left
                     low, high = (max(low, value), high) if is_left else (low, min(high, value))
         return low, high
 
+    @staticmethod
+    def is_threshold(split):
+        """Not a level, nor whether a value is missing."""
+        return not split.equality and math.isfinite(split.value)
+
     def shift(self, node):
         """The best shift, and by how much it exceeds what it must prove."""
         if node.border is None:
             return None, -math.inf
-        best = node.border.best(node.split.value, *self.limits(node))
+        scale = self.scales[node.split.feature]
+        best = node.border.best(node.split.value, *self.limits(node), scale.low, scale.high)
         return best, best[0] - (-math.log(self.epsilon) + 0.1)
 
     def update_renewed(self, renewed, rows, loss):
@@ -1150,16 +1156,16 @@ class NaiveTree:
                 node.trials.append(Trial(split, slot, models, node.rows))
 
     def is_near(self, node, split):
-        """Is there nearly the same threshold on the way to the node?"""
+        """Is there nearly the same threshold on the way to the node, or has one moved past it?"""
         above = self.root
-        while above is not node:
-            other = above.split
-            edges = (self.root.grid and self.root.grid[split.feature].edges) or [0.0, 0.0]
-            gap = abs(other.value - split.value)
-            is_same = other.feature == split.feature and not other.equality
+        while above is not node and self.root.grid and self.is_threshold(split):
+            other, is_left = above.split, node in above.left.nodes()
+            edges = self.root.grid[split.feature].edges or [0.0, 0.0]
+            gap = other.value - split.value if is_left else split.value - other.value
+            is_same = other.feature == split.feature and self.is_threshold(other)
             if is_same and gap < self.distance * (edges[-1] - edges[0]):
                 return True
-            above = above.left if node in above.left.nodes() else above.right
+            above = above.left if is_left else above.right
         return False
 
     def decide_measured(self, node):
@@ -1197,6 +1203,24 @@ class NaiveTree:
         sums = gain - excess, after + gain, after, rows
         self.record("shift", node, *sums, moved, n_removed=0)
         node.split, node.border = moved, None
+        self.drop_useless(node, moved)
+
+    @staticmethod
+    def drop_useless(node, moved):
+        """Spec, SHIFT: trials of the same split, or with all rows on one side, are dropped."""
+
+        def is_useless(split, above):
+            if split.feature != moved.feature or split.equality:
+                return False
+            if above is node:
+                return split.value == moved.value
+            if above is node.left:
+                return split.value >= moved.value
+            return -math.inf < split.value <= moved.value
+
+        for above in (node, node.left, node.right):
+            for one in [node] if above is node else above.nodes():
+                one.trials = [t for t in one.trials if not is_useless(t.split, above)]
 
     def adopt_trial(self, kind, node, trial, second):
         """The trial becomes the split; its models become the children's."""

@@ -216,8 +216,9 @@ class Replace(Event):
 class Shift(Event):
     """The threshold of an inner node's split moved; the nodes and their models stay.
 
-    The rows of the evidence are those between the two thresholds. `loss_before` is what they cost
-    on the side where they were, `loss_after` what they would have cost on the other one.
+    The rows of the evidence are those between the two thresholds. `loss_after` is what they would
+    have cost on the other side, and `loss_before` that plus the gain: what they cost where they
+    were, except that no row counts for more than four nats in the gain.
 
     Examples
     --------

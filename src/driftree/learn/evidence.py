@@ -386,7 +386,7 @@ class MeasuredTrials:
             if left[node] < 0:
                 return {}
             feature, threshold, equality, _ = engine.node(node).condition
-            if equality:
+            if equality or math.isinf(threshold):  # a level, or whether a value is missing
                 return joined(visit(left[node], above), visit(right[node], above))
             low, high = above.get(feature, (-math.inf, math.inf))
             lower = visit(left[node], above | {feature: (low, threshold)})
@@ -481,19 +481,19 @@ class MeasuredTrials:
             for p in ranked
             if p[1] not in tried
             and (p[1], p[2]) != present
-            and not any(abs(p[2] - other) < distance for other, distance in above.get(p[1], ()))
+            and not any(is_near(p[2], *one) for one in above.get(p[1], ()))
         )
         for t, proposal in zip(free[: wanted - len(taken)], fresh, strict=False):
             engine.start_trial(t, *proposal[1:])
 
-    def _thresholds_above(self, node: int) -> dict[int, list[tuple[float, float]]]:
-        """Return the thresholds above a node by feature, and the least distance of others.
+    def _thresholds_above(self, node: int) -> dict[int, list[tuple[float, float, bool]]]:
+        """Return the thresholds above a node by feature: the arguments of `is_near`.
 
         Two nearly equal thresholds are of no use to readers, and have hardly any rows between them.
         """
         engine = self.engine
-        found: dict[int, list[tuple[float, float]]] = {}
-        node = engine.node(node).parent
+        found: dict[int, list[tuple[float, float, bool]]] = {}
+        below, node = node, engine.node(node).parent
         if node < 0 or not engine.grid_is_ready(0):
             return found
         while node >= 0:
@@ -501,8 +501,9 @@ class MeasuredTrials:
             feature, threshold, equality, _ = own.condition
             if not equality:
                 distance = self.constants.least_distance * engine.span(0, feature)
-                found.setdefault(feature, []).append((threshold, distance))
-            node = own.parent
+                is_right = int(engine.right[node]) == below
+                found.setdefault(feature, []).append((threshold, distance, is_right))
+            below, node = node, own.parent
         return found
 
     def _choose_grid(self, node: int, first_rows: NDArray[np.float64]) -> None:
@@ -541,6 +542,21 @@ def quantile_edges(rows: NDArray[np.float64], bins: int) -> list[NDArray[np.floa
     is_edge = edges < ordered[n_present - 1, np.arange(len(n_present))]  # unless all are missing
     is_edge[1:] &= edges[1:] > edges[:-1]
     return [own[is_own] for own, is_own in zip(edges.T, is_edge.T, strict=True)]
+
+
+def is_near(threshold: float, other: float, distance: float, is_right: bool) -> bool:  # noqa: FBT001
+    """Tell whether a threshold is too near to one above it, or beyond: it may have moved there.
+
+    Whether a value is missing, an infinite threshold, is always another question.
+
+    Examples
+    --------
+    >>> [is_near(threshold, 5.0, 1.0, is_right=True) for threshold in (4.0, 5.5, 7.0)]
+    [True, True, False]
+    """
+    if math.isinf(threshold) or math.isinf(other):
+        return False
+    return (threshold - other if is_right else other - threshold) < distance
 
 
 Ranges = dict[int, tuple[float, float]]
