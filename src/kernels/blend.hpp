@@ -772,8 +772,9 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
     model.state->sureness = sureness < 1.0 ? sureness : 1.0;
 }
 
-// With bounded slopes a model that has become wrong would adapt too slowly: rows pull no harder than before, while Newton
-// trusts rows from when errors were small. The variance of the weights is proportional to the spread, and scaled with it.
+// A model of numbers that has become wrong would adapt too slowly: its spread grows with the errors, so that rows weigh less
+// than those from when errors were small, which Newton still trusts. The variance of the weights is proportional to the
+// spread, and scaled with it; at first, while the spread falls as the model learns, only with bounded slopes.
 template <class Loss>
 void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) {
     if (!Loss::learns(*lesson.model.loss)) return;
@@ -787,7 +788,7 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
                     rates);
     }
     if constexpr (!Loss::kHasLabels) lesson.model.loss->set_spread(lesson.model.loss->spread);  // one logarithm for all rows
-    if constexpr (Loss::kIsBounded) {
+    if (Loss::kIsBounded || (!Loss::kHasLabels && then.spread_rows >= rates.spread.rows)) {
         const double ratio = lesson.model.loss->spread / then.spread;
         lesson.model.blend->scale *= ratio;
         lesson.model.blend->trace *= ratio;

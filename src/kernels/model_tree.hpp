@@ -861,6 +861,9 @@ private:
         scale_levels();
     }
     static constexpr double kScaleRows = 20.0;  // rows after which a scale is worth keeping
+    // Beyond this growth of a scale models are not converted: values that were clipped so far no longer are, and a slope that
+    // was learnt from the others would be extrapolated to them.
+    static constexpr double kMostGrowth = 4.0;
     void hold_scale(int j) {
         Scaler& scaler = table->scaler;
         const double shift = scale_then_.shift[j], factor = scale_then_.factor[j];
@@ -874,6 +877,7 @@ private:
             return;
         }
         const double by = factor / scaler.factor[j], move = (scaler.shift[j] - shift) * factor;
+        if (by > kMostGrowth) return;
         for (Model& model : models.all)
             if constexpr (Kind::kHasSparse)
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);

@@ -487,3 +487,34 @@ def test_whether_a_value_is_missing_does_not_hold_a_threshold():
         "missing" in str(event.condition) for event in model.events_ if event.kind == "split"
     )
     assert sum(event.kind == "shift" and event.n_rows > 12_000 for event in model.events_) > 5
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student"])
+def test_a_jump_of_the_target_is_learnt_as_fast_as_the_memory_says(loss):
+    """Large errors must not weigh less than the small ones of before."""
+    rng = np.random.default_rng(1)
+    n_rows, jump_at = 9000, 5000
+    X = rng.normal(size=(n_rows, 2))
+    y = X @ [3.0, 1.0] + rng.normal(0, 0.03, n_rows) + 10 * (np.arange(n_rows) >= jump_at)
+    model = DynamicModelTreeRegressor(loss, follow_target=False, max_bends=0)
+    learn_in_steps(model, X, y, 1)
+    errors = np.abs(model.predict(X[-500:]) - y[-500:])
+    assert errors.mean() < 1  # of 10
+
+
+@pytest.mark.parametrize(("factor", "offset"), [(100, 0), (1, 1000)])
+def test_a_feature_in_another_unit_does_not_make_predictions_explode(factor, offset):
+    rng = np.random.default_rng(1)
+    n_rows = 12_000
+    X = rng.normal([10, 0], [2, 1], size=(n_rows, 2))
+    y = X @ [3.0, 1.0] + rng.normal(0, 0.3, n_rows)
+    X[5000:, 0] = factor * X[5000:, 0] + offset
+    model = DynamicModelTreeRegressor(follow_target=False)
+    errors = []
+    for start in range(0, n_rows, BATCH_ROWS):
+        rows = slice(start, start + BATCH_ROWS)
+        if start >= 5000:
+            errors.append(np.abs(model.predict(X[rows]) - y[rows]).mean())
+        model.partial_fit(X[rows], y[rows])
+    assert max(errors) < 100
+    assert np.mean(errors[-20:]) < np.abs(y - y.mean()).mean()  # better than a constant
