@@ -156,6 +156,7 @@ void forward_lanes(const Rows& rows, const Lesson* lessons, int n) {
         for (int lane = 0; lane < lanes.n; lane++) {
             const Forward& before = lanes.lesson[lane]->before;
             before.residual[lanes.place[lane]] = slopes.residual[lane];
+            before.said[lanes.place[lane]] = said[lane];
             before.signal[lanes.place[lane]].pull = slopes.residual[lane] * said[lane];
             before.signal[lanes.place[lane]].grip = slopes.curvature[lane] * said[lane] * said[lane];
             if (lanes.place[lane] > 0) continue;
@@ -227,6 +228,7 @@ void forward_joint(const Rows& rows, const Lesson* lessons, int n) {
                 const bool is_label = Loss::kHasLabels && k == static_cast<int>(target);
                 const double p = blend[k] + (is_label ? 1.0 : 0.0), said = scratch.said[k];
                 lesson->before.residual[static_cast<long>(i) * s.outputs + k] = blend[k];
+                lesson->before.said[static_cast<long>(i) * s.outputs + k] = said;
                 pull += blend[k] * said;
                 mean += p * said;
                 square += p * said * said;
@@ -276,6 +278,7 @@ void forward_asked(const Rows& rows, const Lesson* lessons, int n) {
         for (int i = 0; i < lesson->visit.n; i++, place++) {
             before.loss[i] = of_blend.loss[place] / state.spread + state.half_log_spread + Loss::kLogScale;
             before.residual[i] = of_blend.slope[place] / state.spread;
+            before.said[i] = of_blend.predictor[place];
             before.signal[i] = {(of_a.loss[place] - of_b.loss[place]) / state.spread, 0.0, 0.0, of_blend.spread[place]};
             if (i > 0) continue;
             const Scratch scratch(*lesson);

@@ -57,6 +57,7 @@ void FimtddTree::learn_row(const double* x, double given, double weight) {
     }
     inputs_.resize(shape.stride);
     residual_.resize(shape.outputs);
+    said_.resize(shape.outputs);
     scratch_.resize(scratch_size(shape));
     due_.reserve(path_.size() + 1);
     lessons_.resize(1);
@@ -78,8 +79,10 @@ void FimtddTree::learn_row(const double* x, double given, double weight) {
     const std::int32_t row = 0;
     double row_loss = 0.0;
     const Rows rows = {inputs_.data(), nullptr, nullptr, &own, &weight, &step};
-    lessons_[0] = {
-        shape, models[nodes[leaf].model].memory(), {&row, 1}, {&row_loss, residual_.data(), nullptr, scratch_.data()}};
+    lessons_[0] = {shape,
+                   models[nodes[leaf].model].memory(),
+                   {&row, 1},
+                   {&row_loss, residual_.data(), said_.data(), nullptr, scratch_.data()}};
     Sgd::forward(f, loss, shape, rows, lessons_);
     // The residual is the derivative by the logit, p - 1 at the row's label: the error of the predicted probability. For a
     // number it is the error in deviations of the target.

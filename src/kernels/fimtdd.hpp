@@ -76,7 +76,8 @@ public:
         });
         a.each("split_points", split_points, [](auto& inner, SplitPoints& points) { points.visit(inner); });
         if constexpr (Archive::kMeasures) {
-            a("inputs", inputs_), a("residual", residual_), a("scratch", scratch_), a("due", due_), a("path", path_);
+            a("inputs", inputs_), a("residual", residual_), a("said", said_), a("scratch", scratch_), a("due", due_),
+                a("path", path_);
             a("lessons", lessons_);
         }
     }
@@ -101,7 +102,7 @@ private:
     void reshape(const Shape& to, int n_more) override;
     void feature_came() override;
 
-    std::vector<double> inputs_, residual_, scratch_;
+    std::vector<double> inputs_, residual_, said_, scratch_;
     std::vector<std::int32_t> due_, path_;
     std::vector<Lesson> lessons_;
 };

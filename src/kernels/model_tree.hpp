@@ -790,22 +790,23 @@ private:
         target.unit /= to.spread;
     }
     // Learns from the leaves' errors, before they learn the rows.
-    void learn_reaches(Step& step) {
+    void learn_reaches(const Step& step) {
         for (int p = 0; p < step.n_pupils; p++) {
             const Pupil& pupil = *step.pupils[p];
             const Lesson& lesson = step.lessons[p];
             if (!is_of_leaf(step, pupil.model)) continue;
+            if (loss == kQuantile || !rules(loss).error || models.renewed(models[pupil.model])) {
+                told(step, lesson, [&](int row, const double* predictors) {
+                    const double y = step.chunk.targets[row];
+                    loss == kQuantile ? learn_offsets(*lesson.model.loss, predictors, y)
+                                      : target.learn_reach(error_of(*lesson.model.loss, predictors, y));
+                });
+                continue;
+            }
             for (int i = 0; i < lesson.visit.n; i++) {
-                const int row = lesson.visit.rows[i];
                 const double* residual = lesson.before.residual + static_cast<long>(i) * shape.outputs;
-                if (loss == kQuantile) {
-                    learn_offsets(step, row);
-                } else {
-                    const LearntRow learnt = {lesson.before.loss[i], residual, step.chunk.targets[row], 1.0,
-                                              &models[pupil.model].loss};
-                    const bool tells = rules(loss).error && !models.renewed(models[pupil.model]);
-                    target.learn_reach(tells ? rules(loss).error(learnt) : error_of(step, row));
-                }
+                target.learn_reach(rules(loss).error(
+                    {lesson.before.loss[i], residual, step.chunk.targets[lesson.visit.rows[i]], 1.0, lesson.model.loss}));
             }
         }
     }
@@ -816,30 +817,17 @@ private:
         }
         return false;
     }
-    // Returns the leaf of a row, and computes its predictors.
-    int predict_row(const Step& step, int row, double* predictors) const {
-        const double* x = step.chunk.raw_row(row, table->n_features());
-        std::int32_t leaf;
-        const SparseInputs& sparse = step.chunk.sparse;
-        const std::int64_t begin[2] = {sparse.is_empty() ? 0 : sparse.begin[row],
-                                       sparse.is_empty() ? 0 : sparse.begin[row + 1]};
-        this->predictors_of(x, {begin, sparse.ids.data(), sparse.values.data()}, 1, &leaf, predictors);
-        return leaf;
+    // An error as a reach.
+    double error_of(const LossState& state, const double* predictor, double scaled_y) const {
+        double number, ends[2];
+        rules(loss).read(state, predictor, 1, &number);
+        rules(loss).interval(state, predictor, 1.0, ends);
+        return std::abs(scaled_y - number) / (ends[1] - number);
     }
-    // The error of a row, as a reach.
-    double error_of(const Step& step, int row) const {
-        double predictor, number, ends[2];
-        const LossState& state = this->loss_state(predict_row(step, row, &predictor));
-        rules(loss).read(state, &predictor, 1, &number);
-        rules(loss).interval(state, &predictor, 1.0, ends);
-        return std::abs(step.chunk.targets[row] - number) / (ends[1] - number);
-    }
-    void learn_offsets(const Step& step, int row) {
-        Room predictors(shape.outputs), found(shape.outputs);
-        const int leaf = predict_row(step, row, predictors.data());
-        offset_quantiles_of(predictors.data(), found.data());
-        const double root = std::sqrt(models[nodes[leaf].model].loss.spread);
-        target.learn_offsets(step.chunk.targets[row], found.data(), settings.quantiles, root);
+    void learn_offsets(const LossState& state, const double* predictors, double scaled_y) {
+        Room found(shape.outputs);
+        offset_quantiles_of(predictors, found.data());
+        target.learn_offsets(scaled_y, found.data(), settings.quantiles, std::sqrt(state.spread));
     }
     void make_scale_room() {
         if (has_labels()) return;
@@ -1082,19 +1070,43 @@ private:
         fade_border(node, now);
         borders[node].sums += sums;
     }
-    // The losses of a leaf's predictions, which include its renewed model. (With a custom loss, those of its own model.)
-    void tell_losses(Step& step, int model, const Lesson& lesson) const {
-        const Model* const renewed = models.renewed(models[model]);
-        if (!renewed || asked_) return;
+    // Calls each(row, predictors) for the rows of a leaf's lesson, with what the leaf predicts, which may be overwritten. A
+    // renewed model has a share in it, and if it rests, it has not predicted all rows yet.
+    template <class Each>
+    void told(const Step& step, const Lesson& lesson, Each&& each) const {
+        const Model& model = models[step.pupils[&lesson - step.lessons.data()]->model];
+        const Model* const renewed = models.renewed(model);
+        const bool has_lesson = renewed && &lesson + 1 < step.lessons.data() + step.n_pupils &&
+                                step.pupils[&lesson + 1 - step.lessons.data()]->model == model.renewed.model;
+        const Lesson* const again = has_lesson ? &lesson + 1 : nullptr;
+        const double share = renewed ? model.renewed.share() : 0.0;
         typename Kind::Predicting predict(f, shape);
-        predict.by(models[model], renewed);
+        if (renewed) predict.by(*renewed, nullptr);
         Room predictors(padded(shape.outputs));
-        for (int i = 0; i < lesson.visit.n; i++) {
-            const int row = lesson.visit.rows[i];
-            predict(lesson.input(lesson.shape, i), predictors.data());
-            step.told_loss[row] = rules(loss).loss(*lesson.model.loss, predictors.data(), shape.outputs,
-                                                   step.chunk.targets[row], settings.quantiles.data());
+        for (int i = 0, next = 0; i < lesson.visit.n; i++) {
+            const double *own = lesson.before.said + static_cast<long>(i) * shape.outputs, *other = own;
+            if (!renewed) {
+                std::copy_n(own, shape.outputs, predictors.data());
+                each(lesson.visit.rows[i], predictors.data());
+                continue;
+            }
+            if (again && next < again->visit.n && again->visit.rows[next] == lesson.visit.rows[i]) {
+                other = again->before.said + static_cast<long>(next++) * shape.outputs;
+            } else {
+                predict(lesson.input(lesson.shape, i), predictors.data());
+                other = predictors.data();
+            }
+            for (int k = 0; k < shape.outputs; k++) predictors.data()[k] = (1.0 - share) * own[k] + share * other[k];
+            each(lesson.visit.rows[i], predictors.data());
         }
+    }
+    // The losses of a leaf's predictions. (With a custom loss, those of its own model.)
+    void tell_losses(Step& step, int model, const Lesson& lesson) const {
+        if (!models.renewed(models[model]) || asked_) return;
+        told(step, lesson, [&](int row, double* predictors) {
+            step.told_loss[row] = rules(loss).loss(*lesson.model.loss, predictors, shape.outputs, step.chunk.targets[row],
+                                                   settings.quantiles.data());
+        });
     }
     void absorb_lead(const Part& part) {
         if constexpr (Evidence::kWaits) {
@@ -1170,7 +1182,8 @@ private:
             if (sum < kLargest) continue;
             models.restart(shape, models[step.pupils[i]->model]);
             std::fill_n(lesson.before.loss, lesson.visit.n, std::log(std::max(n_classes, 2)));
-            std::fill_n(lesson.before.residual, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
+            for (double* one : {lesson.before.residual, lesson.before.said})
+                std::fill_n(one, static_cast<std::size_t>(lesson.visit.n) * shape.outputs, 0.0);
             std::fill_n(lesson.before.signal, lesson.visit.n, Signal{});
             std::fill_n(lesson.before.scratch, scratch_size(lesson.shape), 0.0);
             if constexpr (Kind::kHasSparse)

@@ -35,6 +35,7 @@ void sgd_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n)
             for (int i = 0; i < lesson->visit.n; i++) {
                 const int row = lesson->visit.rows[i];
                 predictors_of(s, lesson->model.numbers, rows.input(s, row), out.scratch);
+                for (int k = 0; k < s.outputs; k++) out.said[static_cast<long>(i) * s.outputs + k] = out.scratch[k];
                 const auto slope = Loss::slope(out.scratch, s.outputs, rows.targets[row], *lesson->model.loss, rows.levels);
                 out.loss[i] = log_positive(all(slope.ratio))[0] + slope.hinge;
                 for (int k = 0; k < s.outputs; k++) out.residual[static_cast<long>(i) * s.outputs + k] = out.scratch[k];
@@ -45,7 +46,8 @@ void sgd_forward(const Shape& s, const Rows& rows, const Lesson* lessons, int n)
         for (const Lesson* lesson = lessons; lesson < lessons + n; lesson++) {
             for (int i = 0; i < lesson->visit.n; i++) {
                 const int row = lesson->visit.rows[i];
-                some.given.predictor[some.n] = dot(lesson->model.numbers, rows.input(s, row), s.stride);
+                const double said = dot(lesson->model.numbers, rows.input(s, row), s.stride);
+                some.given.predictor[some.n] = lesson->before.said[i] = said;
                 some.given.target[some.n] = rows.targets[row];
                 some.residual[some.n] = lesson->before.residual + i;
                 some.loss[some.n++] = lesson->before.loss + i;

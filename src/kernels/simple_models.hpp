@@ -139,6 +139,7 @@ struct Signal {
 struct Forward {
     double* loss;      // [n] of the reported model
     double* residual;  // [n, outputs] derivative of the loss by the predictors
+    double* said;      // [n, outputs] predictors
     Signal* signal;    // [n] (measured setting)
     double* scratch;   // [scratch_size] for one row; see Scratch in blend.hpp
 };
@@ -179,8 +180,8 @@ struct Lesson {
     Lesson row(int i) const {
         Lesson one = *this;
         one.visit = {visit.rows + i, 1};
-        one.before = {before.loss + i, before.residual + static_cast<long>(i) * shape.outputs, before.signal + i,
-                      before.scratch};
+        const long first = static_cast<long>(i) * shape.outputs;
+        one.before = {before.loss + i, before.residual + first, before.said + first, before.signal + i, before.scratch};
         one.lines = lines + i;
         return one;
     }

@@ -27,7 +27,8 @@ struct Stop {  // the rows of this step at one node
 struct Pupil {  // a model that learns in this step
     int model;
     std::vector<std::int32_t> rows;
-    Lines<double> loss, residual, scratch;
+    Lines<double> loss, scratch;
+    Lines<double> residual;  // and what the model said
     std::vector<Signal> signal;
     const Pupil* lender;                  // with the same bends and all of these rows: its inputs serve both; or nullptr
     std::vector<std::int32_t> lines;      // indices of the rows among the lender's
@@ -54,8 +55,9 @@ struct Pupil {  // a model that learns in this step
             if (values.size() < n) values.resize(n);
             return values.data();
         };
-        return {fit(loss, rows.size()), fit(residual, rows.size() * shape.outputs), fit(signal, rows.size()),
-                fit(scratch, scratch_size(shape))};
+        const std::size_t n_outputs = rows.size() * shape.outputs;
+        double* const both = fit(residual, 2 * n_outputs);
+        return {fit(loss, rows.size()), both, both + n_outputs, fit(signal, rows.size()), fit(scratch, scratch_size(shape))};
     }
 };
 
