@@ -284,16 +284,16 @@ class ModelTrials:
         First all features that there is room for; after a failure the better half, and so on.
         The remaining room goes to features with few values, for a knot at each of them.
         """
-        engine, present = self.engine, self.bends(node)
+        present = self.bends(node)
         room = min(self.max_bends, self.constants.most_bends) - len(present)
-        taken = {feature for feature, _, _ in present} | set(
-            np.flatnonzero(engine.scale_is_indicator | (engine.value_column < 0))
-        )
-        edges = {
-            j: own
-            for j, own in enumerate(engine.edges(node))
-            if j not in taken and curve_knots(own, 2)
-        }
+        taken = {feature for feature, _, _ in present}
+        lines = [j for j in self._numbers() if j not in taken]
+        if room < 1 or not lines or not self.engine.grid_is_ready(node):
+            return None
+        all_edges = self.engine.edges(node)
+        edges = {j: all_edges[j] for j in lines if curve_knots(all_edges[j], 2)}
+        if not edges:
+            return None
         best = self._scores(node)
         order = most_promising(edges, best, n_halvings)
         for n_pieces in range(self.constants.curve_pieces, 1, -1):  # the finest that fits
@@ -319,18 +319,30 @@ class ModelTrials:
 
         These may be codes (of shops, products, places), for which quantiles mean little.
         """
-        engine, present = self.engine, self.bends(node)
+        present = self.bends(node)
+        room = self.max_bends - len(present)
+        if room < 1 or not self.engine.grid_is_ready(node):
+            return None
+        all_edges = self.engine.edges(node)
         finer: dict[int, list[BendInput]] = {}
-        is_line = ~engine.scale_is_indicator & (engine.value_column >= 0)
-        for j, edges in enumerate(engine.edges(node)):
+        for j in self._numbers():
+            edges = all_edges[j]
             is_code = len(edges) < self.code_edges and all(map(float.is_integer, edges))
-            if is_line[j] and is_code and curve_knots(edges, 2):
+            if is_code and curve_knots(edges, 2):
                 finer[j] = finer_pieces(j, edges, [bend for bend in present if bend[0] == j])
+        finer = {j: pieces for j, pieces in finer.items() if pieces}
+        if not finer:
+            return None
         added: list[BendInput] = []
-        for j in most_promising(filter(finer.get, finer), self._scores(node), n_halvings):
-            is_room = len(present) + len(added) + len(finer[j]) <= self.max_bends
-            added += finer[j] if is_room else []
+        for j in most_promising(finer, self._scores(node), n_halvings):
+            added += finer[j] if len(added) + len(finer[j]) <= room else []
         return Wanted(present + added, self._memory(node)) if added else None
+
+    def _numbers(self) -> list[int]:
+        """Return the features with a line of their own, or a curve."""
+        engine = self.engine
+        is_number = ~engine.scale_is_indicator & (engine.value_column >= 0)
+        return np.flatnonzero(is_number).tolist()
 
     def _scores(self, node: int) -> NDArray[np.float64]:
         """Return by feature how promising a bend of its line is."""
