@@ -375,9 +375,11 @@ def test_since_when_comes_from_the_history(model, monkeypatch):
     frame = make_frame(5)
     why = explain(model, frame)[0]
     spot = model.tree_at(model._tree.engine.n_steps).nodes[why.leaf]
-    assert (why.since_step, why.since_row) == (spot.since_step, spot.since_row)
-    assert spot.since_row > 0
-    assert f"in place since row {spot.since_row:,}" in str(why)
+    shifts = [event for event in model.events_ if event.kind == "shift"]
+    assert {event.node for event in shifts} == {0}  # above every leaf
+    assert (why.since_step, why.since_row) == (shifts[-1].step, shifts[-1].n_rows)
+    assert why.since_row > spot.since_row > 0
+    assert f"in place since row {why.since_row:,}" in str(why)
     monkeypatch.setattr(model._tree, "history", None)
     assert explain(model, frame)[0].since_row is None
 
