@@ -56,9 +56,9 @@ def input_of(own, value, known):
     return value, True
 
 
-def height(curve, value):
+def height(curve, value, if_missing):
     if is_missing(value):
-        return 0.0
+        value = if_missing
     knots, values = curve["knots"], curve["values"]
     value = min(max(value, knots[0]), knots[-1])
     k = max(1, sum(knot < value for knot in knots))
@@ -85,7 +85,9 @@ def score(data, row):
             value, is_found = input_of(own, row.get(own["feature"]), known)
             logit += part["weight"] * value
             found |= {own["feature"]} if is_found else set()
-        logit += sum(height(curve, row.get(curve["feature"])) for curve in model["curves"])
+        for curve in model["curves"]:
+            if_missing = inputs[curve["name"]]["if_missing"]
+            logit += height(curve, row.get(curve["feature"]), if_missing)
         logits.append(logit + sum(v for name, v in model["unknown"].items() if name not in found))
     if data["link"] == "identity":
         return node["node"], logits
@@ -164,6 +166,37 @@ def test_an_exported_noise_floor_predicts_as_the_model_does():
     rows = np.random.default_rng(5).uniform(-9, 9, size=(50, 2)).tolist()
     assert any(leaf.floor[0] for leaf in leaf_models(noisy()))
     assert_same_predictions(noisy(), [{"x0": x0, "x1": x1} for x0, x1 in rows])
+
+
+@pytest.mark.parametrize(("numbers", "seed"), [(False, 9), (True, 1)])
+def test_missing_values_of_a_curve_predict_as_the_model_does(numbers, seed):
+    """Also where the leaf's conditions say that they are missing, and its model keeps the bends."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.uniform(-1, 1, (2, 1000))
+    are_missing = rng.random(1000) < 0.4
+    y = np.where(are_missing, 4 * b, 5 * np.abs(a) - 2.5 - 4 * b) + rng.logistic(0, 0.3, 1000)
+    rows = [{"b": own} for own in b.tolist()]
+    for i in np.flatnonzero(~are_missing).tolist():
+        rows[i]["a"] = float(a[i])
+    make = DynamicModelTreeRegressor if numbers else DynamicModelTreeClassifier
+    model = make(epsilon=0.1)
+    for row, target in zip(rows, y.tolist(), strict=True):
+        model.learn_one(row, target if numbers else target > 0)
+    engine = model._tree.engine
+    bent = {j for node in model._tree.leaves() for j, *_ in engine.bends(int(engine.model[node]))}
+    assert model._tree.encoder.display_names.index("a") in bent
+    assert_same_predictions(model, rows[-100:])
+
+
+def test_a_curve_of_the_last_target_predicts_as_the_model_does():
+    model, y = DynamicModelTreeRegressor(max_depth=0), 0.3
+    noise = np.random.default_rng(1).uniform(0.9, 1.0, 1000)
+    for size in noise.tolist():
+        y = 4 * size * y * (1 - y)
+        model.learn_one({}, y)
+    [leaf] = model.leaf_models()
+    assert "last y" in leaf.curves["y"]
+    assert_same_predictions(model, [{}])
 
 
 def assert_same_predictions(model, rows):

@@ -186,7 +186,7 @@ def leaf_model(
     effects: dict[Hashable, dict[str, float]] = {}
     curves: dict[Hashable, dict[str, LeafCurve]] = {}
     possible = possible_inputs(tree, encoder, tree.path(leaf))
-    by_feature, at_means = leaf_curves(tree, leaf, possible)
+    by_feature, if_missing = leaf_curves(tree, leaf, possible)
     bent = {int(engine.value_column[j]): own for j, own in by_feature.items()}
     scaled = centred_weights(tree, encoder, leaf)
     moves = centred_effects(tree, encoder, leaf)
@@ -195,7 +195,7 @@ def leaf_model(
     for i, label in enumerate(outputs(tree, engine.n_outputs)):
         own = scaled[i] * factor
         own[list(bent)] = 0.0
-        at_zero = scaled[i, 0] - own @ shift + at_means[i] + sparse.intercept[i]
+        at_zero = scaled[i, 0] - own @ shift + if_missing[i] + sparse.intercept[i]
         intercept[label] = float(at_zero + offsets[i])
         strongest = strongest_inputs(moves[i])
         known = {names[c]: float(own[c]) for c in strongest if c not in bent}
@@ -438,8 +438,8 @@ def average_inputs(
 ) -> NDArray[np.float64]:
     """Return the inputs of an average row: numbers at their mean, categories between levels.
 
-    A category has only the levels that the node's path admits. A number that the path says is
-    missing does not contribute to bends. Sparse features without a column are 0, as in most rows.
+    A category has only the levels that the node's path admits. Sparse features without a column are
+    0, as in most rows.
     `within` says whether numbers are moved to where the path's conditions hold.
     """
     engine = tree.engine
@@ -452,8 +452,6 @@ def average_inputs(
         )
     average: NDArray[np.float64] = engine.inputs_at(node, means[None])[0]
     average[engine.missing_column[engine.missing_column >= 0]] = 0.0
-    bent = bent_features(tree, node)
-    average[engine.n_columns :] *= possible[engine.value_column[bent]]
     for group in level_groups(tree):
         own = group[possible[group]]
         average[group] = 0.0
@@ -480,8 +478,9 @@ class LeafCurve:
         Values of the feature, ascending: those at which the line is bent, and those three standard
         deviations from the mean. Further out the curve is flat.
     values : tuple of float
-        Log-odds that it adds at the knots, relative to its mean, where the curve is 0. A missing
-        value adds nothing (except the weight of "... is missing", if there is one).
+        Log-odds that it adds at the knots, relative to its mean, where the curve is 0 (for a
+        regressor: near its mean). A missing value adds nothing (except the weight of "... is
+        missing", if there is one).
     first, last : float
         Where the line is bent and the leaf has rows: from the first of the bends to the last, or to
         where the leaf's conditions end. Beyond the bends it continues as a line.
@@ -541,18 +540,18 @@ class LeafCurve:
 def leaf_curves(
     tree: Tree, node: int, possible: NDArray[np.bool_]
 ) -> tuple[dict[int, list[LeafCurve]], NDArray[np.float64]]:
-    """Return the curves of the bent features, one per output, and what they add at the means.
+    """Return the curves of the bent features, one per output, and what missing values add.
 
-    Features that the leaf's conditions say are missing are left out: `possible` tells which inputs
-    can differ from 0.
+    Features that the leaf's conditions say are missing have no curve, but their bends add as much
+    as those of any missing value: `possible` tells which inputs can differ from 0.
     """
     engine = tree.engine
     found = {}
-    at_means = np.zeros(engine.n_outputs)
+    if_missing = np.zeros(engine.n_outputs)
     for j, curve in node_curves(engine, node).items():
+        zero = curve.at(float(engine.scale_shift[j]))
+        if_missing += zero
         if possible[engine.value_column[j]]:
-            zero = curve.at(float(engine.scale_mean[j]))
-            at_means += zero
             found[j] = [
                 LeafCurve(
                     tuple(curve.knots.tolist()),
@@ -562,7 +561,7 @@ def leaf_curves(
                 )
                 for own, base in zip(curve.values, zero, strict=True)
             ]
-    return found, at_means
+    return found, if_missing
 
 
 def say_runs(curve: LeafCurve, rise: str = "rise", fall: str = "fall") -> str:

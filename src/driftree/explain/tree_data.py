@@ -33,10 +33,11 @@ The data have the schema of version 2; versions change when a key is removed or 
   and ``curves``: such a list of ``name``, ``feature``, ``knots``, ``values`` and
   ``effect``, for the numbers whose line is bent. A curve adds to the logit its value at a knot;
   between two knots what lies on the straight line between their values, beyond the first and the
-  last what they have; if the feature is missing, nothing. The logit is the intercept plus the
-  sum of weight times input, plus what the curves add, plus the sum of weight times value over
-  ``sparse``, a dict of names to weights; where none of a category's inputs
-  is 1, plus the number under its name in ``unknown``, a dict. Of two labels it is the log-odds of
+  last what they have; if the feature is missing, what it adds at ``if_missing``, which is nothing
+  except of "last y" and the like. The logit is the intercept plus the sum of weight times input,
+  plus what the curves add, plus the sum of weight times value over ``sparse``, a dict of names to
+  weights; where none of a category's inputs is 1, plus the number under its name in ``unknown``, a
+  dict. Of two labels it is the log-odds of
   the second; of more, the probabilities are the softmax. Of a regressor it is the prediction, or
   its logarithm, and ``label`` is "y". `LeafModel` says what the numbers mean.
 """
