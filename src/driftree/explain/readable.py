@@ -388,7 +388,7 @@ class Readable:
         ...     model.learn_one({"age": age, "income": income}, "granted" if granted else "refused")
         >>> print(model.explain_one({"age": 35, "income": 20}))
         Prediction: refused, 93% (granted 7%)
-        Rule: age <= 49.77 (leaf 1, 690 rows learnt, in place since row 635)
+        Rule: age <= 49.77 (leaf 1, 690 rows learnt, in place since row 1,888)
         Log-odds of refused over granted, compared with an average row:
             for        +7.20  income = 20
             against    -0.30  age = 35
