@@ -10,7 +10,7 @@ from driftree import DynamicModelTreeClassifier
 from driftree.explain import changes, gain_race, outline
 from driftree.explain.tree_data import tell_event
 from driftree.learn import history as history_module
-from driftree.learn.events import Condition, Prune, Split, join_path
+from driftree.learn.events import Condition, MemoryChange, Prune, Split, join_path
 from readable_models import NUMBERS, paper
 from shifts import FIGURES, add_shift, learn_deep, shift_and_back
 
@@ -333,6 +333,13 @@ def test_a_leaf_whose_rows_stay_is_kept_when_a_threshold_moves():
     ]
     assert (between.added, between.removed) == ([], [])
     assert "Moved: rows with age > 60, before: age > 70\n" in str(between)
+
+
+def test_the_frame_has_the_new_memory(moved):
+    model, last, _ = moved
+    event = MemoryChange(step=1, n_rows=1, node=0, path=(), memory=667.0, **FIGURES)
+    assert changes.to_frame([last, event], "polars")["memory"].to_list() == [None, 667.0]
+    assert model.history()["memory"].isna().all()
 
 
 def test_the_frame_has_both_thresholds(moved):

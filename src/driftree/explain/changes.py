@@ -367,6 +367,7 @@ SCHEMA = {
     "n_removed": nw.Int64(),
     "removed": nw.String(),
     "curves": nw.String(),
+    "memory": nw.Float64(),
     "floor": nw.Float64(),
     "why": nw.String(),
 }

@@ -142,7 +142,8 @@ class Readable:
         pandas.DataFrame, polars.DataFrame or pyarrow.Table
             The figures of each `Event`, with paths and conditions as text; ``removed`` are the
             removed splits, ``curves`` the features whose lines were bent, with their knots,
-            ``floor`` is the share of labels that look random, ``why`` the sentence.
+            ``memory`` is the number of rows that a model remembers now, ``floor`` the share of
+            labels that look random, ``why`` the sentence.
 
         Examples
         --------
