@@ -115,8 +115,10 @@ struct NumberTarget {
         const double factor = old_scale / scale;
         return {factor, (old_shift - shift) / scale, has_log_link, has_log_link ? factor : factor * factor};
     }
-    // For intervals; `error` is in roots of the spread.
-    void learn_reach(double error) { driftree::learn_reach(reach, error); }
+    // For intervals; `error` is in roots of the spread. Until y varies, every error is 0, whatever the reach should be.
+    void learn_reach(double error) {
+        if (is_known) driftree::learn_reach(reach, error);
+    }
     // The same for quantiles: each has its own offset, which moves by a share of the spread's root.
     void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
         for (std::size_t k = 0; k < offset.size() && is_known; k++)

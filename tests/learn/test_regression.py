@@ -367,6 +367,18 @@ def test_another_unit_of_the_target_is_no_alarm():
     assert engine.restless_until == until
 
 
+def test_intervals_hold_as_soon_as_a_constant_target_begins_to_vary():
+    """Whether the one value so far was predicted exactly is no reason for narrow intervals."""
+    rng = np.random.default_rng(1)
+    model, inside = DynamicModelTreeRegressor(), []
+    for row in range(3500):
+        x, y = {"a": rng.normal()}, rng.normal() if row >= 3000 else 0.0
+        low, high = model.predict_interval_one(x, level=0.9)
+        inside.append(low <= y <= high)
+        model.learn_one(x, y)
+    assert np.mean(inside[3000:]) > 0.84
+
+
 @pytest.mark.parametrize("loss", ["gaussian", "student"])
 @pytest.mark.parametrize("level", [0.5, 0.85, 0.9, 0.99])
 def test_intervals_hold_also_after_the_noise_has_grown(loss, level):
