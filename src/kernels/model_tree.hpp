@@ -883,7 +883,7 @@ private:
         for (int k = 0; k < kLevelInputs && target.has_level && !target.has_log_link; k++) {
             table->scaler.shift[k] = target.shift;
             table->scaler.factor[k] = 0.5 / target.scale;
-            table->scaler.limit[k] = 1e3;  // a level may drift anywhere
+            table->scaler.limit[k] = kLevelLimit;
             table->scaler.is_indicator[k] = 0;
         }
     }

@@ -14,6 +14,7 @@ namespace driftree {
 constexpr double kLargestNumber = 1e100;  // largest that can be learnt: squares of larger ones overflow
 constexpr int kLevelInputs = 3;
 constexpr double kLevelRates[kLevelInputs] = {1.0, 1.0 / 3.0, 1.0 / 20.0};
+constexpr double kLevelLimit = 1e3;  // of such an input, which is half a scaled number: a level may drift anywhere
 
 // Shares of rows that the intervals should contain, and normal quantiles, at which the reaches start.
 constexpr int kReaches = 8;
@@ -85,9 +86,15 @@ struct NumberTarget {
     void add(double y, double weight) {
         for (int k = 0; k < kLevelInputs; k++) {
             const double rate = weight == 1.0 ? kLevelRates[k] : 1.0 - std::pow(1.0 - kLevelRates[k], weight);
-            level[k] = moments.rows == 0.0 ? y : level[k] + rate * (y - level[k]);
+            level[k] = moments.rows == 0.0 ? y : level[k] + rate * (limited(y) - level[k]);
         }
         moments.add(y, weight);
+    }
+    // An outlier is limited in the scale before it, not in the one that it makes: the models learn it, too, so it would be
+    // multiplied by weights that grow with it.
+    double limited(double y) const {
+        const double most = 2.0 * kLevelLimit * scale;
+        return is_known && !has_log_link ? std::clamp(y, shift - most, shift + most) : y;
     }
     double size(const TargetMoments& of) const { return has_log_link ? of.mean : of.deviation(); }
 

@@ -153,6 +153,17 @@ def test_predictions_stay_finite_after_any_outlier(loss, outlier):
     assert np.isfinite(model.predict(pd.DataFrame(X))).all()
 
 
+@pytest.mark.parametrize("outlier", [1e3, 1e5, 1e6])
+def test_no_prediction_is_far_beyond_an_outlier_that_it_follows(outlier):
+    """Its row changes the weight of the last target, which it is in the next row."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=2000)
+    y = 4 * x + rng.normal(size=2000)
+    y[1500] = outlier
+    found, _ = course([{"x": value} for value in x], y)
+    assert np.abs(found).max() < 10 * outlier
+
+
 @pytest.mark.parametrize("weight", [1e6, 1e7, 1e12, 1e15])
 def test_rows_of_any_weight_leave_the_moments_sound(weight):
     model = DynamicModelTreeRegressor()
