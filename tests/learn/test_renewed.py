@@ -60,6 +60,20 @@ def test_it_comes_with_the_rows_that_make_a_look_worth_while():
     assert renewed_of(model).model >= 0
 
 
+def test_a_model_that_wins_has_one_at_once():
+    """In calm times the next look may be a thousand rows later."""
+    rng = np.random.default_rng(1)
+    X, angle = rng.normal(size=(4000, 3)), np.arange(4000) / 500
+    y = 5 * (np.cos(angle) * X[:, 0] + np.sin(angle) * X[:, 1]) + X[:, 2]
+    model, n_won = DynamicModelTreeRegressor(follow_target=False, max_depth=0), 0
+    for start in range(0, len(X), 20):
+        learn(model, X[start : start + 20], y[start : start + 20])
+        if len(model.events_) > n_won:
+            n_won = len(model.events_)
+            assert renewed_of(model).model >= 0
+    assert n_won > 0
+
+
 def test_what_a_leaf_says_is_one_linear_model_of_both():
     X, y = make_line(1400, turns_at=1300)
     model = learn(DynamicModelTreeClassifier(), X, y)

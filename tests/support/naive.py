@@ -1267,6 +1267,7 @@ class NaiveTree:
         node.n_failed = 0
         wait = self.TRIAL_AGE if self.finer_curves(node) is None else self.REFRESH
         node.next_bend = node.rows + wait
+        self.renew(node)
 
     def refresh_bends(self, node):
         """End the trial of a model if it failed; start another when it is time.

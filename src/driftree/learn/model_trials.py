@@ -142,10 +142,12 @@ class ModelTrials:
     def take(self, node: int) -> None:
         """Adopt the model on trial; before the next trial the grid sees some rows with it.
 
-        Finer curves, which do not depend on the grid, need not wait for many.
+        Finer curves, which do not depend on the grid, need not wait for many. The renewed model was
+        of the model before, and the next look may be far off: the leaf gets another one at once.
         """
         c, engine = self.constants, self.engine
         engine.bend(node)
+        self.renew(node)
         wait = c.refresh_rows if self._finer_curves(node, 0) else c.trial_rows
         engine.next_bend(node, engine.node(node).rows + wait, 0)
 
