@@ -14,6 +14,7 @@ from river import datasets
 
 from driftree import streams
 from driftree.streams import InputWarning, open_stream
+from driftree.streams.rows import Rows
 from table_data import (
     DATA,
     KINDS,
@@ -240,6 +241,18 @@ def test_features_of_rows_may_come_and_go():
     np.testing.assert_array_equal(X["a"], [1, np.nan, 2.5])
     assert (X["b"].tolist(), X["c"].tolist()) == (["t", "u", None], [None, None, True])
     assert (y.tolist(), list(X_last)) == (["x", "y", "x"], ["c"])
+
+
+def test_rows_without_any_feature_are_rows():
+    """Such as those of an outage, even if a whole block consists of them."""
+    rows = [({"a": 1.0}, "x")] * 2 + [({}, "y")] * 3 + [({"a": 2.0}, "x")]
+    batches = list(open_stream(rows, batch=2))
+    assert [y.tolist() for _, y in batches] == [["x", "x"], ["y", "y"], ["y", "x"]]
+    assert [Rows(X, y).dicts for X, y in batches] == [[{"a": 1}] * 2, [{}] * 2, [{}, {"a": 2}]]
+    blocks = [({}, 0.0)] * 1000 + [({"a": 1.0}, 1.0)] * 2
+    ((X, y),) = open_stream(blocks, batch=2000)
+    assert np.isnan(X["a"]).sum() == 1000
+    assert len(y) == 1002
 
 
 def test_rows_that_hardly_share_a_feature_stay_dicts():

@@ -250,10 +250,11 @@ def join(parts: list[Block]) -> Block:
         return parts[0]
     features = [X for X, _ in parts]
     y = np.concatenate([y for _, y in parts])
-    if isinstance(features[0], Mapping):
-        names = dict.fromkeys(name for X in features for name in X)
+    if any(isinstance(X, Mapping) for X in features):  # lists among them hold no feature
+        tables = [(X if isinstance(X, Mapping) else {}, len(y)) for X, y in parts]
+        names = dict.fromkeys(name for X, _ in tables for name in X)
         return {
-            name: _join_columns([X.get(name, np.full(len(y), None)) for X, y in parts])
+            name: _join_columns([X.get(name, np.full(n_rows, None)) for X, n_rows in tables])
             for name in names
         }, y
     if isinstance(features[0], np.ndarray):

@@ -502,7 +502,8 @@ class PairSource(Source):
                 continue
             features, labels = map(list, zip(*pairs, strict=True))
             y = to_label_array(labels)
-            X = features if are_sparse else DictRows(features).arrays
+            has_names = any(features)  # a dict of no columns would have no rows
+            X = DictRows(features).arrays if has_names and not are_sparse else features
             yield X, y.astype(np.float64) if self.is_regression else y
 
     def _as_block(self, X: Any, y: Any) -> Block:
