@@ -580,7 +580,7 @@ void bind_measured(nb::module_& m) {
                double renewed_rest, double renewed_harm, double spread_rows, double spread_first_rows, double spread_least,
                double input_limit, nb::object quantiles, nb::object asked, double trial_rest_rows, double model_rest_rows,
                double grid_rest_rows, bool trials_rest, bool nodes_always_rest, int costly_columns, int single_columns,
-               int block_rows, double wait_bytes, double border_deviations) {
+               int block_rows, double wait_bytes, double border_deviations, double side_variance) {
                 const FloorRates floor = {floor_first, floor_first_rows, floor_rows, floor_least, floor_most};
                 const SpreadRates spread = {spread_rows, spread_first_rows, spread_least};
                 new (self) Engine(
@@ -597,10 +597,10 @@ void bind_measured(nb::module_& m) {
                       {floor, spread},
                       costly_columns,
                       single_columns},
-                     {evidence_window, trials,        first_rows,       rest_share,   rest_least,      recent_speed,
-                      alarm_factor,    restless_rows, split_price,      alarm_nats,   trial_rest_rows, model_rest_rows,
-                      grid_rest_rows,  renewed_doubt, renewed_rest,     renewed_harm, trials_rest,     nodes_always_rest,
-                      block_rows,      wait_bytes,    border_deviations},
+                     {evidence_window, trials,        first_rows,        rest_share,   rest_least,      recent_speed,
+                      alarm_factor,    restless_rows, split_price,       alarm_nats,   trial_rest_rows, model_rest_rows,
+                      grid_rest_rows,  renewed_doubt, renewed_rest,      renewed_harm, trials_rest,     nodes_always_rest,
+                      block_rows,      wait_bytes,    border_deviations, side_variance},
                      seed,
                      max_nodes,
                      loss_named(loss),
@@ -622,7 +622,7 @@ void bind_measured(nb::module_& m) {
             "grid_rest_rows"_a = std::numeric_limits<double>::infinity(), "trials_rest"_a = false,
             "nodes_always_rest"_a = false, "costly_columns"_a = std::numeric_limits<int>::max(),
             "single_columns"_a = std::numeric_limits<int>::max(), "block_rows"_a = 1, "wait_bytes"_a = 0.0,
-            "border_deviations"_a = 0.0)
+            "border_deviations"_a = 0.0, "side_variance"_a = 0.0)
         .def("trials", &trials, "node"_a)
         .def(
             "border",

@@ -341,6 +341,15 @@ struct Blend {
         forget(s, BlendParts(s, model.memory()), variance);
         return model;
     }
+    // Adds a variance to that of each weight.
+    static void add_variance(const Shape& tree, Model& model, double variance) {
+        const Shape s = model.shape(tree);
+        const BlendParts parts(s, model.memory());
+        parts.with_matrix([&](auto* matrix) {
+            for (int c = 0; c < s.columns; c++) matrix[static_cast<long>(c) * s.stride + c] += variance / parts.state->scale;
+        });
+        parts.state->trace += variance * s.columns;
+    }
     // Second-order estimate of the rise of the loss without this input: w^2 / (2 A), over all outputs.
     static double worth(const Shape& s, const Model& model, int column) {
         const BlendParts parts(s, model.memory());

@@ -42,6 +42,7 @@ struct TrialRates {                  // passed by Python (learn/constants.py)
     int block_rows = 1;              // rows in a block: rows that come one at a time are buffered up to this,
     double wait_bytes = 0.0;         // if the models are larger than this
     double border_deviations = 0.0;  // width of the band near a threshold, in standard deviations
+    double side_variance = 0.0;      // variance by which the weights of a side may differ from those of the node
 };
 
 struct Trial {
@@ -659,6 +660,7 @@ public:
         left.blend.trace /= proposal.n_left;
         right.blend.scale /= proposal.n_right;
         right.blend.trace /= proposal.n_right;
+        for (Model* side : {&left, &right}) Blend::add_variance(tree_.shape, *side, rates.side_variance);
         trials[t] = Trial();
         trials[t].condition = proposal.condition;
         trials[t].slot = proposal.slot;

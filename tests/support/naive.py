@@ -550,7 +550,7 @@ class NaiveTree:
     YOUTH, OLD_REFRESH, REST = 10_000, 1000, 16
     RECENT, ALARM, RESTLESS = 16, 1.2, 0.5
     PIECES, CODES, BENDS, UNBEND, MOST_BARS, SURENESS = 4, 16, 64, 5000, 5, 500
-    PRICE, SHORT_MEMORY, DISTANCE = 0.001, 1 / 3, 0.03
+    PRICE, SHORT_MEMORY, DISTANCE, SIDE_VARIANCE = 0.001, 1 / 3, 0.03, 0.0
     TRIAL_REST, GRID_REST, COSTLY = 200, 2000, 128
     RENEW, DOUBT, RENEWED_REST, HARM = 200, 3.0, 1.0, 6.0
     BORDER = 0.5
@@ -566,6 +566,7 @@ class NaiveTree:
         lines = Habits(model_window, 10.0, 0.0, mean_curvature=False)
         self.habits = Habits(model_window, 1.0, self.SURENESS) if max_bends else lines
         self.price, self.distance = (self.PRICE, self.DISTANCE) if max_bends else (0.0, 0.0)
+        self.side_variance = self.SIDE_VARIANCE if max_bends else 0.0
         never = math.inf, math.inf
         self.trial_rest, self.grid_rest = (self.TRIAL_REST, self.GRID_REST) if max_bends else never
         self.trials_rest = False  # wholly, with their node
@@ -1153,6 +1154,7 @@ class NaiveTree:
                 models = [copy.deepcopy(node.model) for _ in "LR"]
                 for model, side in zip(models, n, strict=True):
                     model.A /= side / sum(n)
+                    model.A += self.side_variance * self.habits.variance * np.eye(len(model.A))
                 node.trials.append(Trial(split, slot, models, node.rows))
 
     def is_near(self, node, split):

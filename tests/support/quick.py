@@ -38,6 +38,7 @@ class QuickNaiveTree(NaiveTree):
     PRICE = 0.003
     TRIAL_REST, GRID_REST = 15, 70
     RENEW, DOUBT, RENEWED_REST, HARM = 20, 0.5, 0.5, 1.0
+    SIDE_VARIANCE = 0.05
     too_close, best_scores = False, ()
 
     def proposals(self, node):
@@ -122,6 +123,7 @@ def set_pace(patch, **numbers):
         renewed_doubt=quick.DOUBT,
         renewed_rest=quick.RENEWED_REST,
         renewed_harm=quick.HARM,
+        side_variance=quick.SIDE_VARIANCE,
     )
     for name, setting in {"MEASURED": bent, "STRAIGHT": constants.STRAIGHT}.items():
         patch.setattr(constants, name, replace(setting, **QUICK | numbers))

@@ -726,6 +726,7 @@ class MeasuredEngine(_ModelTreeEngine):
         block_rows: int = ...,
         wait_bytes: float = ...,
         border_deviations: float = 0.0,
+        side_variance: float = 0.0,
     ) -> None:
         """Create a tree of one leaf; `constants.MeasuredConstants` explains the numbers."""
     def accumulate(

@@ -48,6 +48,9 @@ class MeasuredConstants:
     """Replacements of a split on trial at a time."""
     least_distance: float = 0.03
     """Smallest distance of two thresholds of a feature on a path, as a share of its range."""
+    side_variance: float = 0
+    """Variance by which the weights of a side may differ from those of the node, as a share of that
+    of a weight before anything is learnt. The models of a trial start with it."""
     side_rows: int = 20
     """Rows that a trial needs on either side to be chosen."""
     border_deviations: float = 0.5
@@ -270,7 +273,9 @@ def _for_numbers(constants: MeasuredConstants) -> MeasuredConstants:
     )
 
 
-MEASURED_NUMBERS = replace(_for_numbers(MEASURED), rest_factor=4, trials_rest=True)
+MEASURED_NUMBERS = replace(
+    _for_numbers(MEASURED), rest_factor=4, trials_rest=True, side_variance=0.03
+)
 STRAIGHT_NUMBERS = _for_numbers(STRAIGHT)
 PAPER = PaperConstants()
 

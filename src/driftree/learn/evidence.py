@@ -302,6 +302,7 @@ class MeasuredTrials:
             block_rows=c.block_rows,
             wait_bytes=c.wait_bytes,
             border_deviations=c.border_deviations,
+            side_variance=c.side_variance * c.variance,
         )
         self.engine.absent_is_zero = p.absent == "zero"
         self.models = ModelTrials(self.engine, c, p)
