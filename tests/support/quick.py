@@ -38,7 +38,7 @@ class QuickNaiveTree(NaiveTree):
     PRICE = 0.003
     TRIAL_REST, GRID_REST = 15, 70
     RENEW, DOUBT, RENEWED_REST, HARM = 20, 0.5, 0.5, 1.0
-    SIDE_VARIANCE = 0.05
+    SIDE_VARIANCE = 0.03
     too_close, best_scores = False, ()
 
     def proposals(self, node):
