@@ -46,10 +46,12 @@ struct LossState {
     double spread = 1;      // for numbers: the variance around the prediction, or the loss's counterpart of it
     double spread_rows = 0;
     double half_log_spread = 0;  // log(spread) / 2
+    double root_spread = 1;      // sqrt(spread)
     AskedLoss* asked = nullptr;  // owned by the tree
     void set_spread(double given) {
         spread = given;
         half_log_spread = 0.5 * __builtin_log(given);
+        root_spread = __builtin_sqrt(given);
     }
 };
 

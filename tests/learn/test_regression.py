@@ -164,6 +164,36 @@ def test_no_prediction_is_far_beyond_an_outlier_that_it_follows(outlier):
     assert np.abs(found).max() < 10 * outlier
 
 
+@pytest.mark.parametrize("every", [20, 100, 500])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_outliers_that_come_again_and_again_explode_nothing(seed, every):
+    """With a spread as small as before them, no row has tested the weights of the level."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(3000, 5))
+    y = X @ rng.normal(size=5) + 0.1 * rng.normal(size=3000)
+    y[900::every] = 1e6
+    found, _ = course([dict(zip("abcde", row, strict=True)) for row in X.tolist()], y)
+    mean = np.cumsum(y)[:-1] / np.arange(1, len(y))
+    assert np.abs(found).max() < 1e6
+    assert np.abs(found - y)[1:].mean() < 3 * np.abs(mean - y[1:]).mean()
+
+
+def test_a_row_beyond_the_bound_widens_the_spread_by_its_whole_error():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=3000)
+    y = 4 * x + 0.1 * rng.normal(size=3000)
+    model = learnt([{"x": value} for value in x], y, follow_target=False)
+    before = width_of(model)
+    model.learn_one({"x": 0.0}, 20.0)  # 200 deviations, whose slope is that of 30
+    wider = 200 / np.sqrt(505) * np.exp(0.1 * 0.9)  # by the spread, and by the step of the interval
+    assert width_of(model) / before == pytest.approx(wider, rel=0.1)
+
+
+def width_of(model):
+    low, high = model.predict_interval(pd.DataFrame({"x": [0.0]}))[0]
+    return high - low
+
+
 @pytest.mark.parametrize("weight", [1e6, 1e7, 1e12, 1e15])
 def test_rows_of_any_weight_leave_the_moments_sound(weight):
     model = DynamicModelTreeRegressor()
