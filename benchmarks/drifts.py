@@ -70,9 +70,8 @@ def change_of(stream: str, n: int) -> int:
     return {"incremental": 0, "recurring": n // 3}.get(stream.split()[1], n // 2)
 
 
-def run(learner: str, X: NDArray[np.float64], y: NDArray[np.int64]) -> NDArray[np.bool_]:
+def run(model: Any, X: NDArray[np.float64], y: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which rows were predicted wrongly; before the first row all are."""
-    model = LEARNERS[learner]()
     wrong = np.ones(len(y), dtype=bool)
     columns = [f"x{j}" for j in range(X.shape[1])]
     for i, (values, label) in enumerate(zip(X.tolist(), y.tolist(), strict=True)):
@@ -101,7 +100,7 @@ def main() -> None:
         data = [load(stream, given.rows, seed) for seed in range(1, given.seeds + 1)]
         results[stream] = {}
         for learner in given.learners:
-            wrong = np.array([run(learner, X, y) for X, y in data])
+            wrong = np.array([run(LEARNERS[learner](), X, y) for X, y in data])
             found = float(wrong.mean()), float(wrong[:, after].mean())
             results[stream][learner] = found
             console.print(stream, TITLES[learner], say(*found))

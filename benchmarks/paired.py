@@ -1,11 +1,13 @@
-"""Does another constant cost quality? Many synthetic streams, each learnt with both.
+"""Does another constant or parameter cost quality? Many synthetic streams, each learnt with both.
 
 One stream says little: a split that comes a row later may change all that follows. So here are
 many, and the mean difference with its standard error. Numbers are judged by the logarithm of the
 mean absolute error, labels by the share of errors. Streams of 40,000 rows, in batches of 100;
-those with codes have 12,000, and those of drifts.py 20,000, row by row.
+those with codes have 12,000, those of drifts.py 20,000, and those of shapes, where no sum over the
+features fits, 10,000; the last two come row by row.
 
     python benchmarks/paired.py --set trials_rest=False
+    python benchmarks/paired.py --set epsilon=1e-8 --seeds 48
     python benchmarks/paired.py --set rest_factor=16 --kinds numbers --seeds 48
     python benchmarks/paired.py --set most_codes=0 --kinds codes --seeds 48
 """
@@ -27,6 +29,7 @@ from rich.table import Table
 
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, streams
 from driftree.learn import constants
+from driftree.learn.parameters import MeasuredParameters
 
 N_ROWS = 40_000
 BATCH_ROWS = 100
@@ -109,6 +112,27 @@ def codes(rng: np.random.Generator, kind: int) -> Stream:
     return np.hstack([values, numbers]), log_odds.argmax(axis=1)
 
 
+def shapes(rng: np.random.Generator, kind: int) -> Stream:
+    """Draw labels by a checkerboard, two spirals, a product of two features, or twelve clusters."""
+    n_rows = 10_000
+    if kind % 4 == 0:
+        X = rng.uniform(0, 4, (n_rows, 2))
+        return X, X.astype(int).sum(axis=1) % 2
+    if kind % 4 == 1:
+        y = rng.integers(0, 2, n_rows)
+        radius = 3 * np.pi * np.sqrt(rng.random(n_rows))
+        angle = radius + np.pi * y
+        X = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1)
+        return X + rng.normal(scale=0.4, size=X.shape), y
+    if kind % 4 == 2:
+        X = rng.normal(size=(n_rows, 6))
+        log_odds = 2 * X[:, 0] * X[:, 1] + X[:, 2]
+        return X, (rng.random(n_rows) < 1 / (1 + np.exp(-log_odds))).astype(int)
+    centres = rng.uniform(-2, 2, (12, 4))
+    drawn = rng.integers(0, 12, n_rows)
+    return centres[drawn] + rng.normal(scale=0.5, size=(n_rows, 4)), drawn % 3
+
+
 NUMBERS = (friedman, regions, walk, skewed, border)
 LABELS: tuple[Callable[[int], Any], ...] = (
     lambda seed: streams.drifting_agrawal(N_ROWS, seed=seed, width=N_ROWS // 10, perturbation=0.1),
@@ -150,33 +174,40 @@ def draw_codes(seed: int) -> Stream:
     return codes(np.random.default_rng(seed), seed)
 
 
+def draw_shapes(seed: int) -> Stream:
+    """Draw a stream of shapes."""
+    return shapes(np.random.default_rng(seed), seed)
+
+
 def draw_drifts(seed: int) -> Stream:
     """Draw a stream of drifts.py."""
     number, kind = divmod(seed, len(drifts.STREAMS))
     return drifts.load(drifts.STREAMS[kind], 20_000, number + 1)
 
 
-def judge_numbers(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+def judge_numbers(X: NDArray[np.float64], y: NDArray[Any], **parameters: Any) -> float:
     """Return the logarithm of the mean absolute error."""
-    error = np.abs(run(DynamicModelTreeRegressor(), X, y) - y[BATCH_ROWS:])
+    error = np.abs(run(DynamicModelTreeRegressor(**parameters), X, y) - y[BATCH_ROWS:])
     return float(np.log(error.mean()))
 
 
-def judge_labels(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+def judge_labels(X: NDArray[np.float64], y: NDArray[Any], **parameters: Any) -> float:
     """Return the share of errors."""
-    return float((run(DynamicModelTreeClassifier(), X, y) != y[BATCH_ROWS:]).mean())
+    said = run(DynamicModelTreeClassifier(**parameters), X, y)
+    return float((said != y[BATCH_ROWS:]).mean())
 
 
-def judge_drifts(X: NDArray[np.float64], y: NDArray[Any]) -> float:
+def judge_rows(X: NDArray[np.float64], y: NDArray[Any], **parameters: Any) -> float:
     """Return the share of errors, row by row."""
-    return float(drifts.run("tree", X, y).mean())
+    return float(drifts.run(DynamicModelTreeClassifier(**parameters), X, y).mean())
 
 
 KINDS: dict[str, tuple[Callable[[int], Stream], Callable[..., float]]] = {
     "numbers": (draw_numbers, judge_numbers),
     "labels": (draw_labels, judge_labels),
     "codes": (draw_codes, judge_labels),
-    "drifts": (draw_drifts, judge_drifts),
+    "drifts": (draw_drifts, judge_rows),
+    "shapes": (draw_shapes, judge_rows),
 }
 
 
@@ -205,19 +236,26 @@ def compare(kind: str, seed: int, given: dict[str, Any]) -> Pair:
     draw, judge = KINDS[kind]
     rows, scores, seconds = draw(seed), [], []
     for changes in ({}, given):
-        with replaced(changes):
+        parameters = {name: value for name, value in changes.items() if is_parameter(name)}
+        with replaced({name: changes[name] for name in changes.keys() - parameters}):
             start = time.process_time()
-            scores.append(judge(*rows))
+            scores.append(judge(*rows, **parameters))
             seconds.append(time.process_time() - start)
     return Pair((scores[0], scores[1]), (seconds[0], seconds[1]))
+
+
+def is_parameter(name: str) -> bool:
+    """Tell whether a name is that of a parameter of a tree, not of a constant."""
+    return name in MeasuredParameters.__dataclass_fields__
 
 
 def assignment(text: str) -> tuple[str, Any]:
     """Read NAME=VALUE."""
     name, equals, value = text.partition("=")
-    if not equals or not hasattr(constants.MEASURED, name):
+    if not equals or not (is_parameter(name) or hasattr(constants.MEASURED, name)):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not NAME=VALUE with a name of MeasuredConstants (learn/constants.py)"
+            f"{text!r} is not NAME=VALUE, with a name of MeasuredParameters or "
+            "MeasuredConstants (learn/parameters.py, learn/constants.py)"
         )
     return name, float(value) if value == "inf" else ast.literal_eval(value)
 
