@@ -1,4 +1,4 @@
-"""The built kernels: what the compiler was told to add against a write past an array, and to clear."""
+"""The built kernels: what the compiler was told to add against a write past an array, to clear."""
 
 import os
 import platform
@@ -71,7 +71,7 @@ def can_read_registers():
 
 
 def test_kernels_clear_wide_registers(symbols, tmp_path):
-    """Otherwise some processors take up to half as long again for single rows. Counting instructions does not show it."""
+    """Otherwise some processors are slow. Counting instructions does not show it."""
     if not can_read_registers():
         pytest.skip("needs an x86-64 processor with xgetbv1, and a C compiler")
     counter = tmp_path / "wide_registers.so"
