@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from driftree.learn import constants
-from naive import BlendModel, Habits, mix64, visiting_order
+from naive.inputs import mix64, visiting_order
+from naive.models import BlendModel, Habits
 from quick import (
     PARAMETERS,
     alter,

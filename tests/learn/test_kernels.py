@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from driftree import DynamicModelTreeClassifier
 from driftree.learn import _kernels, tree
 from driftree.learn._kernels import MAX_LEVELS
-from naive import mix64
+from naive.inputs import mix64
 from quick import (
     SETTINGS,
     QuickNaiveTree,

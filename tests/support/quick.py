@@ -15,7 +15,7 @@ from driftree.learn import constants
 from driftree.learn import parameters as parameters_module
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.tree import Tree
-from naive import NaiveTree
+from naive.tree import NaiveTree
 
 SETTINGS = ("measured", "paper")
 N_ROWS = 360
