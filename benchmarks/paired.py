@@ -4,24 +4,31 @@ One stream says little: a split that comes a row later may change all that follo
 many, and the mean difference with its standard error. Numbers are judged by the logarithm of the
 mean absolute error, labels by the share of errors. Streams of 40,000 rows, in batches of 100;
 those with codes have 12,000, those of drifts.py 20,000, and those of shapes, where no sum over the
-features fits, 10,000; the last two come row by row.
+features fits, 10,000; the last two come row by row. Segments are stretches of 5,000 rows of the
+real streams in DRIFTREE_DATA, far apart: of labels in batches of 10 (`segments`), of numbers row by
+row (`number_segments`). They run where they are asked for.
 
     python benchmarks/paired.py --set trials_rest=False
-    python benchmarks/paired.py --set epsilon=1e-8 --seeds 48
+    python benchmarks/paired.py --set epsilon=1e-5 --seeds 84
+    python benchmarks/paired.py --set epsilon=1e-5 --kinds segments,number_segments --seeds 84
     python benchmarks/paired.py --set rest_factor=16 --kinds numbers --seeds 48
     python benchmarks/paired.py --set most_codes=0 --kinds codes --seeds 48
 """
 
 import argparse
 import ast
+import os
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import drifts
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from options import names
 from rich.console import Console
@@ -146,12 +153,57 @@ LABELS: tuple[Callable[[int], Any], ...] = (
 )
 
 
+# ---------------------------------------------------------------------- segments of real streams
+SEGMENT_ROWS = 5000
+REAL = {
+    "segments": {
+        "electricity": 45_312,
+        "bank_marketing": 45_211,
+        "covertype": 581_012,
+        "airlines_5of7_features": 539_383,
+        "letter": 20_000,
+        "robot": 5456,
+        "eeg": 14_980,
+    },
+    "number_segments": {
+        "regression/bike_hour": 17_379,
+        "regression/elec_demand": 45_312,
+        "regression/beijing_pm25": 41_757,
+        "regression/cal_housing": 20_640,
+        "regression/elevators": 16_599,
+    },
+}
+"""Their rows."""
+
+
+def list_segments(kind: str) -> list[tuple[str, int]]:
+    """List streams and first rows: the first segment of every stream, a later one of each, ...
+
+    Segments of a stream are spread over it evenly, at most twelve.
+    """
+    starts = {}
+    for name, n_rows in REAL[kind].items():
+        n_segments = min(12, n_rows // SEGMENT_ROWS)
+        starts[name] = [i * (n_rows // n_segments) for i in range(n_segments)]
+    turns = range(max(map(len, starts.values())))
+    return [(name, own[i]) for i in turns for name, own in starts.items() if i < len(own)]
+
+
+def draw_segment(kind: str, seed: int) -> tuple[pd.DataFrame, NDArray[Any]]:
+    """Read a segment of a real stream."""
+    name, first = list_segments(kind)[seed]
+    path = Path(os.environ["DRIFTREE_DATA"], f"{name}.csv.gz")
+    X = pd.read_csv(path, skiprows=range(1, first + 1), nrows=SEGMENT_ROWS, na_values="?")
+    y = X.pop("target")
+    return X, y.to_numpy(float) if kind == "number_segments" else y.astype(str).to_numpy(object)
+
+
 # ---------------------------------------------------------------------- runs
-def run(model: Any, X: NDArray[np.float64], y: NDArray[Any]) -> NDArray[Any]:
+def run(model: Any, X: Any, y: NDArray[Any], batch_rows: int = BATCH_ROWS) -> NDArray[Any]:
     """Return what the model says of each batch before it learns it; the first is only learnt."""
     said = []
-    for start in range(0, len(y), BATCH_ROWS):
-        batch = slice(start, start + BATCH_ROWS)
+    for start in range(0, len(y), batch_rows):
+        batch = slice(start, start + batch_rows)
         if start:
             said.append(model.predict(X[batch]))
         model.partial_fit(X[batch], y[batch])
@@ -202,13 +254,31 @@ def judge_rows(X: NDArray[np.float64], y: NDArray[Any], **parameters: Any) -> fl
     return float(drifts.run(DynamicModelTreeClassifier(**parameters), X, y).mean())
 
 
-KINDS: dict[str, tuple[Callable[[int], Stream], Callable[..., float]]] = {
+def judge_small_batches(X: pd.DataFrame, y: NDArray[Any], **parameters: Any) -> float:
+    """Return the share of errors, in batches of 10."""
+    said = run(DynamicModelTreeClassifier(**parameters), X, y, batch_rows=10)
+    return float((said != y[10:]).mean())
+
+
+def judge_number_rows(X: pd.DataFrame, y: NDArray[Any], **parameters: Any) -> float:
+    """Return the logarithm of the mean absolute error, row by row."""
+    model, errors = DynamicModelTreeRegressor(**parameters), []
+    for x, target in zip(X.to_dict("records"), y.tolist(), strict=True):
+        errors.append(abs(model.predict_one(x) - target))
+        model.learn_one(x, target)
+    return float(np.log(np.mean(errors[1:])))
+
+
+KINDS: dict[str, tuple[Callable[[int], Any], Callable[..., float]]] = {
     "numbers": (draw_numbers, judge_numbers),
     "labels": (draw_labels, judge_labels),
     "codes": (draw_codes, judge_labels),
     "drifts": (draw_drifts, judge_rows),
     "shapes": (draw_shapes, judge_rows),
+    "segments": (partial(draw_segment, "segments"), judge_small_batches),
+    "number_segments": (partial(draw_segment, "number_segments"), judge_number_rows),
 }
+SYNTHETIC = [kind for kind in KINDS if kind not in REAL]
 
 
 class Pair(NamedTuple):
@@ -268,13 +338,14 @@ def main() -> None:
     parser.add_argument(
         "--set", type=assignment, nargs="+", required=True, metavar="NAME=VALUE", dest="given"
     )
-    parser.add_argument("--kinds", type=names(KINDS), default=list(KINDS))
+    parser.add_argument("--kinds", type=names(KINDS), default=SYNTHETIC)
     parser.add_argument("--seeds", type=int, default=42, help="streams of each kind")
     options = parser.parse_args()
     given = dict(options.given)
     table = Table("streams", "number", "difference", "standard error", "worst", "time")
     for kind in options.kinds:
-        pairs = [compare(kind, seed, given) for seed in range(options.seeds)]
+        n_streams = len(list_segments(kind)) if kind in REAL else options.seeds
+        pairs = [compare(kind, seed, given) for seed in range(min(options.seeds, n_streams))]
         scores, seconds = (np.array(column) for column in zip(*pairs, strict=True))
         difference = scores[:, 1] - scores[:, 0]
         table.add_row(
