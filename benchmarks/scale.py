@@ -445,7 +445,7 @@ def print_costs(costs: Costs, have: Machines) -> None:
         ["a row in the first tree of a forest", f"{costs.first_row:.1f} µs"],
         ["a row in each other tree", f"{costs.other_row:.1f} µs"],
         ["a row in the driver of a spread forest of 5", f"{costs.stack_row:.2f} µs"],
-        ["what a tree of it says of a row", f"{costs.said_bytes:.0f} bytes"],
+        ["one tree's prediction for a row", f"{costs.said_bytes:.0f} bytes"],
         [
             f"a call in Ray with {TREE_ROWS} rows, which returns their losses, the fastest",
             f"{costs.call:,.0f} µs",
