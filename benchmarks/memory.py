@@ -8,7 +8,7 @@ And what does a small model cost, one of many? What it holds and saves, and the 
 to load it, to pickle it and back: the least of many repetitions.
 
     python benchmarks/memory.py                      two minutes; writes docs/memory.md
-    python benchmarks/memory.py --small              seconds; the table of small models only
+    python benchmarks/memory.py --small              seconds; writes only its table of small models
     python benchmarks/memory.py --case 'paper, m = 3, 2 classes' --megabytes 20
                                                      one case; prints its figures as JSON
 """
