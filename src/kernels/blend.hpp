@@ -12,6 +12,7 @@ namespace {
 constexpr double kEvenOdds = 0.6931471805599453;  // nats: log 2
 constexpr long kTogetherBytes = 16384;            // most bytes of matrices learnt together in one step
 constexpr long kFollowingBytes = 262144;          // the same, row by row
+constexpr double kJump = 4.0;   // growth of the spread in one step that only a jump of the target explains, even at first
 constexpr int kRowsByHalf = 4;  // fewest rows of a lesson for which skipping the lower half of Newton's matrix pays
 
 // Predictors of a model. A loss that is not joint has one: a constant, which spares its loops.
@@ -777,7 +778,7 @@ void limit_sureness(const Rows& rows, const Lesson& lesson, double most_sure) {
 
 // A model of numbers that has become wrong would adapt too slowly: its spread grows with the errors, so that rows weigh less
 // than those from when errors were small, which Newton still trusts. The variance of the weights is proportional to the
-// spread, and scaled with it; at first, while the spread falls as the model learns, only with bounded slopes.
+// spread, and scaled with it; at first, while the spread falls as the model learns, only with bounded slopes, or if it jumps.
 template <class Loss>
 void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) {
     if (!Loss::learns(*lesson.model.loss)) return;
@@ -791,8 +792,9 @@ void learn_loss(const Rows& rows, const Lesson& lesson, const LossRates& rates) 
                     rates);
     }
     if constexpr (!Loss::kHasLabels) lesson.model.loss->set_spread(lesson.model.loss->spread);  // one logarithm for all rows
-    if (Loss::kIsBounded || (!Loss::kHasLabels && then.spread_rows >= rates.spread.rows)) {
-        const double ratio = lesson.model.loss->spread / then.spread;
+    const double ratio = lesson.model.loss->spread / then.spread;
+    const bool is_old = 4.0 * then.spread_rows >= rates.spread.rows;  // at first the spread counts one row of four
+    if (Loss::kIsBounded || (!Loss::kHasLabels && (is_old || ratio > kJump))) {
         lesson.model.blend->scale *= ratio;
         lesson.model.blend->trace *= ratio;
     }
@@ -870,6 +872,10 @@ void blend_follow_in(const Rows& rows, const Lesson* lessons, int n, const Blend
     for (int begin = 0, together; begin < n; begin += together) {
         together = learn_together(lessons + begin, n - begin < kLanes ? n - begin : kLanes, kFollowingBytes);
         Lesson one[kLanes];  // the next row of each lesson
+        for (int l = 0; l < together; l++) {
+            one[l] = lessons[begin + l];
+            one[l].visit.n = 1;
+        }
         Matrices matrices;
         int n_left = together;
         const auto newton = [&](const BlendParts* models, bool knows_first) {
@@ -879,9 +885,9 @@ void blend_follow_in(const Rows& rows, const Lesson* lessons, int n, const Blend
         };
         for (int i = 0; i < lessons[begin].visit.n; i++) {
             while (lessons[begin + n_left - 1].visit.n <= i) n_left--;
-            for (int l = 0; l < n_left; l++) one[l] = lessons[begin + l].row(i);
             blend_forward<Loss>(rows, one, n_left);
             learn_side_by_side<Loss>(rows, one, n_left, rates, care.spares_passes, fade, newton);
+            for (int l = 0; l < n_left; l++) one[l].go_on();
         }
         for (int l = 0; l < together; l++) {
             const Lesson& lesson = lessons[begin + l];

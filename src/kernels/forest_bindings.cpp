@@ -142,8 +142,12 @@ nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, n
     double target;
     Room row(forest.leader().table->n_features());
     if (!face.read(y, target) || !face.read(x, true, row.data())) return nb::borrow(Py_NotImplemented);
-    forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1, [](int) {});
-    forest.show_level();
+    {
+        // Whoever reads one of the trees may hold its lock while waiting for the GIL.
+        nb::gil_scoped_release release;
+        forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1, [](int) {});
+        forest.show_level();
+    }
     if (!forest.has_due()) return nb::none();
     return nb::cast(new Held(nb::borrow(self), forest, lock), nb::rv_policy::take_ownership);
 }

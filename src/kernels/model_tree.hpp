@@ -759,6 +759,7 @@ private:
         if (!target.is_off()) return;
         Conversion to = target.renew();
         if (to.factor < Kind::kLeastFactor) to = {0.0, 0.0};  // nothing learnt so far is of use
+        to.shows_level = target.has_level && !std::isnan(step_.chunk.raw_row(0, table->n_features())[0]);
         if (asked_) renew_unit(given, n, to);
         watch.drop_rows();  // their losses are in the old unit
         const bool has_scaled_level = target.has_level && !target.has_log_link;

@@ -80,6 +80,7 @@ inline void move_weights(const Shape& old, const double* from, const Shape& shap
 
 // Converts weights [outputs, stride] for a target in other units: new = factor old + shift. The intercept is the first.
 // Inputs that are levels of the target change units as well; they are halved, so that a weight of 2 means the whole level.
+// Where they are hidden, they are 0 before and after.
 inline void convert_weights(const Shape& s, double* weights, const Conversion& to, const std::int32_t* levels) {
     if (to.is_log) {
         for (int k = 0; k < s.outputs; k++) weights[k * s.stride] += std::log(to.factor);
@@ -87,7 +88,7 @@ inline void convert_weights(const Shape& s, double* weights, const Conversion& t
     }
     for (int k = 0; k < s.outputs; k++, weights += s.stride) {
         double share = 0.0;
-        for (int j = 0; levels && j < kLevelInputs; j++) share += 0.5 * weights[levels[j]];
+        for (int j = 0; levels && to.shows_level && j < kLevelInputs; j++) share += 0.5 * weights[levels[j]];
         for (int c = 0; c < s.stride; c++) weights[c] *= to.factor;
         weights[0] += to.shift * (1.0 - share);
         for (int j = 0; levels && j < kLevelInputs; j++) weights[levels[j]] /= to.factor;
@@ -225,8 +226,9 @@ struct Blend {
         }
         for (int i = 0; i < s.size(); i++) parts.squares[i] /= square;
         for (int j = 0; levels && j < kLevelInputs; j++) {
-            convert_matrix(s, parts, levels[j], 1.0 / to.factor, -0.5 * to.shift / to.factor);
+            convert_matrix(s, parts, levels[j], 1.0 / to.factor, to.shows_level ? -0.5 * to.shift / to.factor : 0.0);
             for (int k = 0; k < s.outputs; k++) parts.squares[k * s.stride + levels[j]] *= square;
+            if (!to.shows_level) part(s, parts, levels[j]);
         }
         parts.state->scale *= square;
         parts.state->trace = parts.state->scale * trace_of(s, parts);
@@ -450,6 +452,16 @@ private:
             }
             for (int c = 0; c < s.columns; c++) own[c] *= factor;
             for (int r = 0; r < s.columns; r++) matrix[static_cast<long>(r) * s.stride + column] *= factor;
+        });
+    }
+    // Makes a weight independent of the others: what they learn without its input tells nothing about it.
+    static void part(const Shape& s, const BlendParts& parts, int column) {
+        parts.with_matrix([&](auto* matrix) {
+            for (int c = 0; c < s.columns; c++) {
+                if (c == column) continue;
+                matrix[static_cast<long>(column) * s.stride + c] = 0;
+                matrix[static_cast<long>(c) * s.stride + column] = 0;
+            }
         });
     }
     static void condition_out(const Shape& s, const BlendParts& parts, int column) {

@@ -69,7 +69,7 @@ void merge_moments(const Scale& scale, const Moments& of, int j, bool by_range) 
     const auto varies = (low < high) & (sd > 0.0) & (sd < 1e308), is_scaled = is_new & (is_indicator <= 0.0);
     shift = choose(is_scaled, mean, shift);
     factor = choose(is_scaled, choose(varies, 0.5 / sd, zero), factor);
-    at<Number>(scale.limit + j) = choose(is_indicator > 0.0, all<Number>(1e6), all<Number>(scale.most));
+    at<Number>(scale.limit + j) = choose(is_indicator > 0.0, all<Number>(1.0), all<Number>(scale.most));
 }
 
 // Reads the first m of `stride` columns of n rows.

@@ -178,14 +178,14 @@ struct Lesson {
     const std::int32_t* lines = nullptr;  // line of the i-th row's inputs
     SparseLesson* sparse = nullptr;       // for a model with sparse inputs
     const double* input(const Shape& s, int i) const { return inputs + static_cast<long>(lines[i]) * s.stride; }
-    // The lesson of its i-th row alone, without sparse inputs.
-    Lesson row(int i) const {
-        Lesson one = *this;
-        one.visit = {visit.rows + i, 1};
-        const long first = static_cast<long>(i) * shape.outputs;
-        one.before = {before.loss + i, before.residual + first, before.said + first, before.signal + i, before.scratch};
-        one.lines = lines + i;
-        return one;
+    // Of a lesson without sparse inputs that is reduced to one row (visit.n = 1): on to the row after it.
+    void go_on() {
+        visit.rows++;
+        before.loss++;
+        before.residual += shape.outputs;
+        before.said += shape.outputs;
+        before.signal++;
+        lines++;
     }
 };
 

@@ -50,14 +50,17 @@ struct Pupil {  // a model that learns in this step
             lines.push_back(line);
         }
     }
-    Forward before(const Shape& shape) {
+    void make_room(const Shape& shape, Forward& before) {
         const auto fit = [](auto& values, std::size_t n) {
             if (values.size() < n) values.resize(n);
             return values.data();
         };
         const std::size_t n_outputs = rows.size() * shape.outputs;
-        double* const both = fit(residual, 2 * n_outputs);
-        return {fit(loss, rows.size()), both, both + n_outputs, fit(signal, rows.size()), fit(scratch, scratch_size(shape))};
+        before.loss = fit(loss, rows.size());
+        before.residual = fit(residual, 2 * n_outputs);
+        before.said = before.residual + n_outputs;
+        before.signal = fit(signal, rows.size());
+        before.scratch = fit(scratch, scratch_size(shape));
     }
 };
 
@@ -135,8 +138,15 @@ struct Step {  // reused, for its memory
             Pupil& pupil = *pupils[i];
             Model& model = models[pupil.model];
             const Shape own = model.shape(shape);
-            lessons.push_back({own, model.memory(), pupil.visit(), pupil.before(own), chunk.inputs.data(),
-                               chunk.active.data(), chunk.n_active.data(), pupil.rows.data()});
+            Lesson& lesson = lessons.emplace_back();  // filled in place: copying what was just written would wait for it
+            lesson.shape = own;
+            lesson.model = model.memory();
+            lesson.visit = pupil.visit();
+            pupil.make_room(own, lesson.before);
+            lesson.inputs = chunk.inputs.data();
+            lesson.active = chunk.active.data();
+            lesson.n_active = chunk.n_active.data();
+            lesson.lines = pupil.rows.data();
             if (model.bends.n() == 0 || pupil.lender) continue;
             pupil.first_input = n_inputs;
             pupil.first_line = n_lines;

@@ -112,7 +112,7 @@ struct Scaler {
         low[j] = x < low[j] ? x : low[j];
         high[j] = x > high[j] ? x : high[j];
         is_indicator[j] &= x == 0.0 || x == 1.0 || std::isnan(x);
-        limit[j] = is_indicator[j] ? 1e6 : most;
+        limit[j] = is_indicator[j] ? 1.0 : most;
     }
     // The input of one feature, as scale_row() has it.
     double input(int j, double x) const {
@@ -146,7 +146,7 @@ struct Scaler {
     void derive(const Schema& schema, bool by_range) {
         limit.clear();
         has_value.clear();
-        for (const std::uint8_t flag : is_indicator) limit.push_back(by_range || flag ? 1e6 : most);
+        for (const std::uint8_t flag : is_indicator) limit.push_back(by_range ? 1e6 : (flag ? 1.0 : most));
         for (const int column : schema.value_column) has_value.push_back(column >= 0);
     }
 

@@ -42,6 +42,7 @@ struct Conversion {
     double factor = 1.0, shift = 0.0;
     bool is_log = false;  // the target is scaled, and predictors are its logarithm
     double spread = 1.0;
+    bool shows_level = true;  // whether the rows being learnt have the level as an input
 };
 
 struct TargetMoments {  // Welford's algorithm, faded after many rows
@@ -88,10 +89,10 @@ struct NumberTarget {
             const double rate = weight == 1.0 ? kLevelRates[k] : 1.0 - std::pow(1.0 - kLevelRates[k], weight);
             level[k] = moments.rows == 0.0 ? y : level[k] + rate * (limited(y) - level[k]);
         }
-        moments.add(y, weight);
+        moments.add(limited(y), weight);
     }
     // An outlier is limited in the scale before it, not in the one that it makes: the models learn it, too, so it would be
-    // multiplied by weights that grow with it.
+    // multiplied by weights that grow with it. Nor may it make the scale so large that all else that was learnt is lost.
     double limited(double y) const {
         const double most = 2.0 * kLevelLimit * scale;
         return is_known && !has_log_link ? std::clamp(y, shift - most, shift + most) : y;
@@ -103,7 +104,7 @@ struct NumberTarget {
     // Whether it will no longer fit once this number is added.
     bool is_off_after(double y, double weight) const {
         TargetMoments then = moments;
-        then.add(y, weight);
+        then.add(limited(y), weight);
         return is_off(then);
     }
     // Adopts the scale of the rows so far.

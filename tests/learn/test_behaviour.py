@@ -523,3 +523,14 @@ def test_a_feature_in_another_unit_does_not_make_predictions_explode(factor, off
         model.partial_fit(X[rows], y[rows])
     assert max(errors) < 100
     assert np.mean(errors[-20:]) < np.abs(y - y.mean()).mean()  # better than a constant
+
+
+def test_the_runner_up_of_a_bend_has_the_gain_that_counts_at_its_node():
+    """At an inner node it races with the branch below, not with the node's model."""
+    rng = np.random.default_rng(4)
+    X = rng.uniform(-1, 1, (2000, 3))
+    y = np.where(X[:, 0] > 0, X[:, 1] > 0.2, X[:, 1] < -0.1)
+    *_, bend = DynamicModelTreeClassifier().partial_fit(X, y).events_
+    assert (bend.kind, bend.n_removed) == ("bend", 0)
+    assert bend.runner_up.condition.feature == "x0"
+    assert bend.runner_up.gain < 0 < bend.gain

@@ -178,6 +178,54 @@ def test_outliers_that_come_again_and_again_explode_nothing(seed, every):
     assert np.abs(found - y)[1:].mean() < 3 * np.abs(mean - y[1:]).mean()
 
 
+@pytest.mark.parametrize("loss", ["gaussian", "student", "quantile"])
+def test_batches_without_the_level_follow_a_jump(loss):
+    """The weights of the level, which no row tests, must not be told to have caused it."""
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(4000, 3))
+    y = X[:, 0] + rng.normal(size=4000) + 30 * (np.arange(4000) >= 2000)
+    model, errors = DynamicModelTreeRegressor(loss), []
+    for start in range(0, 4000, 100):
+        rows = slice(start, start + 100)
+        if start:
+            errors.append(np.abs(model.predict(X[rows]) - y[rows]).mean())
+        model.partial_fit(X[rows], y[rows])
+    assert max(errors) < 35
+    assert np.mean(errors[-5:]) < 6
+    fitted = DynamicModelTreeRegressor(loss).fit(X, y)
+    assert np.abs(fitted.predict(X[-100:]) - y[-100:]).mean() < 6
+
+
+@pytest.mark.parametrize("at", [500, 1000, 1900])
+def test_a_jump_among_the_first_rows_is_followed(at):
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=at + 400)
+    y = x + rng.normal(size=at + 400) + 300 * (np.arange(at + 400) >= at)
+    model = DynamicModelTreeRegressor(follow_target=False, max_bends=0)
+    for value, target in zip(x, y, strict=True):
+        model.learn_one({"x": value}, target)
+    assert model.predict_one({"x": 0.0}) > 80
+
+
+def test_an_outlier_far_beyond_all_others_makes_nothing_forgotten():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=1500)
+    y = 2 * x + rng.normal(size=1500)
+    y[1000] = 1e6
+    found, _ = course([{"x": value} for value in x], y, loss="student", follow_target=False)
+    assert np.abs(found - y)[1001:1101].mean() < 1.5
+
+
+def test_another_value_of_a_feature_of_zeros_and_ones_counts_as_a_one():
+    rng = np.random.default_rng(1)
+    model = DynamicModelTreeRegressor(follow_target=False)
+    for _ in range(500):
+        flag = float(rng.random() < 0.5)
+        model.learn_one({"flag": flag}, 3 * flag + rng.normal())
+    one, far = (model.predict_one({"flag": value}) for value in (1.0, 1e5))
+    assert far == one > 2
+
+
 def test_a_row_beyond_the_bound_widens_the_spread_by_its_whole_error():
     rng = np.random.default_rng(1)
     x = rng.normal(size=3000)

@@ -73,6 +73,35 @@ def test_some_threads_may_predict_while_another_learns(learner):
     assert (run.returncode, run.stderr) == (0, "")
 
 
+LOOK_WHILE_A_FOREST_LEARNS = """
+import random, threading
+from driftree import DynamicModelForestClassifier
+draw = random.Random(1)
+rows = [({name: draw.gauss(0, 1) for name in "abcd"}, draw.random() < 0.5) for _ in range(300)]
+for _ in range(15):
+    model, done = DynamicModelForestClassifier(n_trees=3), threading.Event()
+    model.learn_one(*rows[0])
+    def look():
+        while not done.is_set():
+            model.predict_one(rows[0][0]), model.events_, model.n_nodes_
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for row in rows:
+        model.learn_one(*row)
+    done.set()
+    for reader in readers:
+        reader.join()
+"""
+
+
+def test_who_looks_at_the_trees_of_a_forest_that_learns_rows_stops_nobody():
+    """They hold the GIL and the locks of the trees in turn; if one waits for ever, all do."""
+    command = [sys.executable, "-c", LOOK_WHILE_A_FOREST_LEARNS]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("n_watchers", [2, pytest.param(8, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("learner", "kinds"),

@@ -274,7 +274,15 @@ class Tree(TreeNodes):
         if models is None or best is None or best.gain < best.threshold:
             return False
         curves = self.changed_curves(node, best)
-        ranked = sorted(self.evidence.candidates(node), key=lambda c: -c.gain)
+        is_leaf = self.engine.node(node).is_leaf
+        ranked = sorted(
+            (
+                c._replace(gain=self._standing(c, is_leaf))
+                for c in self.evidence.candidates(node)
+                if c.is_ready
+            ),
+            key=lambda c: -c.gain,
+        )
         self._make(
             Bend if best.added else Unbend if best.removed else MemoryChange,
             node,
