@@ -135,6 +135,45 @@ def test_levels_and_labels_of_python_are_found_in_text(tmp_path):
     assert (again.n_rows_seen_, again._tree.encoder.names.keys()) == (302, {"zip", "late", 7})
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_levels_and_labels_are_found_in_any_spelling(tmp_path, form):
+    """An array has 1.0 where a file has 1, and JSON has true for True."""
+    pd = pytest.importorskip("pandas")
+    zips = np.arange(300) % 3
+    frame = pd.DataFrame({"zip": zips, "late": np.arange(300) % 2 == 0, "old": zips == 1})
+    X, y = frame[["zip", "late"]], frame["old"]
+    model = DynamicModelTreeClassifier(categorical=["zip"])
+    model.learn_many({"zip": zips.astype(float)}, y)
+    for row, label in zip(X.to_dict("records"), y.tolist(), strict=True):
+        model.learn_one(row, label)
+    model.save(tmp_path / "model.dmt")
+    path = tmp_path / f"rows.{form}"
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    rows = table_of(run("predict", tmp_path / "model.dmt", path).stdout)
+    expected = [model.predict_proba_one(row)[True] for row in X.to_dict("records")]
+    np.testing.assert_allclose([float(row["P(True)"]) for row in rows], expected)
+    learnt = run("learn", tmp_path / "model.dmt", path, "--target", "old")
+    assert learnt.exit_code == 0, learnt.output
+    again = driftree.load(tmp_path / "model.dmt")
+    assert again.classes_.tolist() == [False, True]
+    assert [set(codes) for codes in again._tree.encoder.levels] == [{0.0, 1.0, 2.0}, {False, True}]
+
+
+def test_a_label_is_named_as_in_json(tmp_path):
+    model = DynamicModelTreeClassifier()
+    for i in range(300):
+        model.learn_one({"age": float(i % 30), "late": i % 2 == 0}, i % 2 == 0)
+    model.save(tmp_path / "model.dmt")
+    row = ["explain", tmp_path / "model.dmt", '{"age": 3, "late": true}', "--target"]
+    assert "late were False instead of True" in run(*row, "false").output
+    assert "choose one of True, False\n" in run(*row, "no").output
+
+
 @pytest.mark.parametrize(
     ("row", "words"),
     [

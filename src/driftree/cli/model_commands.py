@@ -193,10 +193,14 @@ def _label_of(model: Any, text: str | None) -> Any:
     """Return the label that a text stands for."""
     if text is None or not hasattr(model, "classes_"):
         return text
-    labels = {str(label): label for label in model.classes_.tolist()}
-    if text not in labels:
-        raise ValueError(f"there is no label {text!r}: choose one of {', '.join(labels)}")
-    return labels[text]
+    from driftree.evaluate.known_rows import by_text
+
+    labels = model.classes_.tolist()
+    known = by_text(labels)
+    if text not in known:
+        given = ", ".join(map(str, labels))
+        raise ValueError(f"there is no label {text!r}: choose one of {given}")
+    return known[text]
 
 
 def _ways(model: Any, x: Any, **wish: Any) -> list[Any]:

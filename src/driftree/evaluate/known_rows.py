@@ -17,7 +17,7 @@ from driftree.streams.rows import Rows
 from driftree.streams.stream import Stream, open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -52,7 +52,7 @@ class KnownRows:
         self.is_sparse = encoder.sparse is not None
         names = [name for name in encoder.feature_names if name in encoder.given_names]
         self.levels: dict[Any, dict[str, Any]] = {
-            name: {str(level): level for level in codes}
+            name: by_text(codes)
             for name, codes in zip(encoder.feature_names, encoder.levels, strict=True)
             if codes is not None
         }
@@ -166,7 +166,7 @@ class KnownRows:
         return as_objects([cell if cell is None else levels.get(str(cell), cell) for cell in cells])
 
     def labels(self, y: NDArray[Any]) -> NDArray[Any]:
-        """Return labels of a file as those of the model with the same text.
+        """Return labels of a file as those of the model that their text stands for.
 
         Examples
         --------
@@ -176,7 +176,7 @@ class KnownRows:
         >>> KnownRows(model).labels(np.array(["True", "False"], dtype=object))
         array([True, 'False'], dtype=object)
         """
-        known = {str(label): label for label in self.model.classes_.tolist()}
+        known = by_text(self.model.classes_.tolist())
         return as_objects([known.get(str(label), label) for label in y.tolist()])
 
     # ------------------------------------------------------------------ one row
@@ -202,3 +202,31 @@ class KnownRows:
             if is_whole(cell.replace(",", "")) and isinstance(found.get(name), float):
                 found[name] = int(found[name])  # stays a whole number in counterfactuals
         return found
+
+
+def by_text(values: Iterable[Any]) -> dict[str, Any]:
+    """Return levels or labels by the texts that stand for them in files.
+
+    A text that is a value itself stands for nothing else.
+
+    Examples
+    --------
+    >>> by_text([1.0, True, "1"])
+    {'1': '1', '1.0': 1.0, 'True': True, 'true': True, 'TRUE': True}
+    """
+    values = list(values)
+    found = {value: value for value in values if isinstance(value, str)}
+    for value in values:
+        for text in _spellings(value):
+            found.setdefault(text, value)
+    return found
+
+
+def _spellings(value: Any) -> list[str]:
+    """Return the usual texts for a value: JSON has true for True, tables have 1 for 1.0."""
+    text = str(value)
+    if isinstance(value, bool):
+        return [text, text.lower(), text.upper()]
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
+        return [text, f"{int(value)}", f"{int(value)}.0"]
+    return [text]
