@@ -80,6 +80,22 @@ def test_drift_of_numbers_is_found_whatever_their_unit(where, kinds, factor):
     assert np.nanmean(course.tree) < np.nanmean(course.root)
 
 
+@pytest.mark.parametrize("seed", [2, 42])
+def test_a_branch_whose_border_moves_is_the_same_branch(seed):
+    """Its labels turn to coin flips, and in or soon after the rise its threshold moves."""
+    rng = np.random.default_rng(seed)
+    change = int(rng.integers(2000, 6000))
+    X = rng.uniform(-1, 1, size=(9000, 3))
+    chance = 1 / (1 + np.exp(-8 * np.where(X[:, 0] <= 0, X[:, 1], X[:, 2])))
+    chance[(np.arange(9000) >= change) & (X[:, 0] > 0)] = 0.5
+    model = DynamicModelTreeClassifier().partial_fit(X, rng.random(9000) < chance)
+    assert any(event.kind == "shift" for event in model.events_)
+    [rise] = loss_rises(model)
+    assert change < rise.stop <= change + 1000
+    assert (rise.kind, rise.n_risen, rise.n_branches) == ("local", 1, 2)
+    assert [path[:4] for path in rise.paths] == ["x0 >"]
+
+
 def test_nodes_of_a_level_divide_the_rows():
     by_sample = {}
     for seen in loss_by_node(learn("half")):
@@ -180,6 +196,11 @@ def test_a_loss_counts_with_the_rows_it_is_a_mean_of():
             LossRise(10, 20, 0.2, 0.5, 3, 1, ("age > 40",)),
             "Between rows 10 and 20 the loss rose in 1 of 3 branches, 20% of rows (age > 40): "
             "local.",
+        ),
+        (
+            LossRise(10, 20, 0.5, 0.5, 2, 2, ("age > 40 and size <= 2", "age > 40")),
+            "Between rows 10 and 20 the loss rose in 2 of 2 branches, 50% of rows (age > 40 and "
+            "size <= 2; age > 40): local.",
         ),
         (
             LossRise(10, 20, 0.2, 0.9, 3, 1, ("age > 40",)),

@@ -226,7 +226,7 @@ class LossRise:
         when = f"Between rows {self.start:,} and {self.stop:,} the loss rose"
         if self.kind == "undivided":
             return f"{when} for all rows; no branch was old enough to tell local from global."
-        if self.n_risen == self.n_branches:
+        if self.n_risen == self.n_branches and self.kind == "global":
             which = "both" if self.n_branches == 2 else f"all {self.n_branches}"
             return f"{when} in {which} branches: global."
         which = f"{self.n_risen} of {self.n_branches} branches, {self.share:.0%} of rows"
@@ -271,21 +271,21 @@ def loss_rises(model: Readable) -> list[LossRise]:
         samples.setdefault(seen.n_rows, []).append(seen)
     rises: list[LossRise] = []
     run: list[_Judged] = []
-    high: set[str] = set()  # branches of earlier rises
+    high: set[int] = set()  # branches of earlier rises; a shift changes their paths
     before = start = 0
     for n_rows, nodes in samples.items():
         branches = _lowest_judged(nodes)
         likely = [node for node in branches if node.exceeds(*LIKELY)]
-        fresh = [node for node in likely if node.path not in high]
+        fresh = [node for node in likely if node.node not in high]
         if any(node.exceeds(*(LIKELY if run else CLEAR)) for node in fresh):
             start = start if run else before
             possible = [node for node in branches if node.change + node.error > CLEAR[0]]
             run.append(_Judged(len(branches), fresh, possible))
-            high.update(node.path for node in fresh)
+            high.update(node.node for node in fresh)
         elif run:
             rises.append(_sum_up(start, before, run))
             run = []
-        high &= {node.path for node in likely}
+        high &= {node.node for node in likely}
         before = n_rows
     return [*rises, _sum_up(start, before, run)] if run else rises
 
@@ -316,7 +316,7 @@ def _lowest_judged(nodes: list[NodeLoss]) -> list[NodeLoss]:
 
 def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
     """Combine consecutive samples: a branch counts if it rose in any of them."""
-    risen = {node.path: node for judged in run for node in judged.risen}
+    risen = {node.node: node for judged in run for node in judged.risen}
     return LossRise(
         start=start,
         stop=stop,
@@ -326,7 +326,7 @@ def _sum_up(start: int, stop: int, run: list[_Judged]) -> LossRise:
         ),
         n_branches=max(len(risen), *(judged.n_branches for judged in run)),
         n_risen=len(risen),
-        paths=tuple(risen),
+        paths=tuple(node.path for node in risen.values()),
     )
 
 
