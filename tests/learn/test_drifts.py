@@ -7,6 +7,7 @@ import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.changes import Listener
+from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.constants import WATCH
 from driftree.learn.drifts import changed_inputs, describe_drift
 from driftree.learn.tree import Tree
@@ -122,6 +123,19 @@ def test_inputs_that_changed_are_named():
     new = [one for one in changed_inputs(model._tree, before, after) if one.level == "tram"]
     assert [(one.before, one.after) for one in new] == [(0, pytest.approx(1 / 3))]
     assert list(changed_inputs(model._tree, before[::2], before[1::2])) == []
+
+
+def test_later_ones_of_many_levels_are_told_together():
+    model, codes = DynamicModelTreeClassifier(), np.arange(400) % 40
+    model.learn_many({"car": [f"car {code}" for code in codes]}, codes % 2)
+    before = np.full((100, 1), 3.0)
+    after = before.copy()
+    after[:60] = MAX_LEVELS  # the code that they share
+    told = [str(change) for change in changed_inputs(model._tree, before, after)]
+    assert told == [
+        "car == 'car 3' in 40% of rows instead of 100%",
+        "car == 'any other level' in 60% of rows instead of 0%",
+    ]
 
 
 # ---------------------------------------------------------------------- listening

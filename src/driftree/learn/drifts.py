@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.columns import level_names
 from driftree.learn.events import Condition, format_number, join_path
 
@@ -44,7 +43,7 @@ class InputChange:
     before, after : float
         The median, or the share of rows.
     level : object
-        The level.
+        The level; "any other level" is all later ones of more than 32 together.
 
     Examples
     --------
@@ -197,8 +196,7 @@ def changed_inputs(
             continue
         if is_categorical[j]:
             for code, shares in _compare_levels(old, new, chance):
-                is_known = code < MAX_LEVELS and hasattr(tree, "encoder")
-                level = tree.encoder.level(j, code) if is_known else code
+                level = tree.encoder.level(j, code) if hasattr(tree, "encoder") else code
                 yield InputChange(name, "level", *shares, level=level)
         elif _ks_chance(old, new) < chance:
             yield InputChange(name, "values", float(np.median(old)), float(np.median(new)))
