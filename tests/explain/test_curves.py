@@ -173,6 +173,30 @@ def test_runs_rise_or_fall():
     assert curve.mean_slope == pytest.approx(-1 / 3.5)
 
 
+@functools.cache
+def learn_far(shift, width):
+    """Labels by the distance from the middle of numbers that are far from 0."""
+    numbers = shift + width * np.random.default_rng(1).uniform(-1, 1, 4000)
+    model = DynamicModelTreeClassifier(max_depth=0)
+    model.learn_many({"lon": numbers}, np.abs(numbers - shift) < width / 2)
+    return model
+
+
+@pytest.mark.parametrize(("shift", "width"), [(-122.42, 0.03), (1.7e9, 0.5)])
+def test_knots_of_numbers_far_from_0_are_told_apart(shift, width):
+    model = learn_far(shift, width)
+    curve = model.leaf_models()[0].curves[True]["lon"]
+    bend = next(event for event in model.events_ if isinstance(event, Bend))
+    for text, n_knots in [
+        (str(curve), len(curve.runs) + 1),
+        (str(model.rules()[0]).partition("With lon, ")[2], len(curve.runs) + 1),
+        (export_text(model).partition("curve(lon) =")[2], len(curve.knots)),
+        (str(bend).partition(" bends")[2].partition(". Over")[0], len(bend.curves[0].knots)),
+    ]:
+        told = re.findall(r"(?:from|to|at|,|and|^) (-122[.\d]*|1,[\d,]{11}(?:[.]\d+)?)", text)
+        assert len(set(told)) == n_knots, text
+
+
 def test_a_leaf_tells_of_a_curve_only_where_it_has_rows():
     model = learn(2, 9)
     assert model.n_leaves_ > 1

@@ -9,7 +9,7 @@ from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
 from driftree.explain.changes import Listener
 from driftree.learn._kernels import MAX_LEVELS
 from driftree.learn.constants import WATCH
-from driftree.learn.drifts import changed_inputs, describe_drift
+from driftree.learn.drifts import InputChange, changed_inputs, describe_drift
 from driftree.learn.tree import Tree
 from driftree.streams import drift, sea
 
@@ -123,6 +123,13 @@ def test_inputs_that_changed_are_named():
     new = [one for one in changed_inputs(model._tree, before, after) if one.level == "tram"]
     assert [(one.before, one.after) for one in new] == [(0, pytest.approx(1 / 3))]
     assert list(changed_inputs(model._tree, before[::2], before[1::2])) == []
+
+
+def test_medians_of_numbers_far_from_0_are_told_apart():
+    told = str(InputChange("lon", "values", -122.4216, -122.3987))
+    assert told == "lon has another distribution, with a median of -122.4 (-122.42)"
+    told = str(InputChange("age", "values", 40.123, 51.234))
+    assert told == "age has another distribution, with a median of 51.23 (40.12)"
 
 
 def test_later_ones_of_many_levels_are_told_together():

@@ -121,6 +121,17 @@ def test_leaves_are_the_rules_and_the_last_weights(models, reports):
             assert len(knots) > 1
 
 
+def test_curves_of_numbers_far_from_0_keep_their_knots(tmp_path):
+    times = 1.7e9 + np.random.default_rng(1).uniform(0, 3600, 4000)
+    model = DynamicModelTreeClassifier(max_depth=0)
+    model.learn_many({"time": times}, np.abs(times - 1.7e9 - 1800) < 900)
+    [leaf] = read_data(report(model, None, tmp_path / "report.html"))["leaves"]
+    [[*_, knots, _]] = leaf["curves"]
+    curve = model.leaf_models()[0].curves[True]["time"]
+    own = [knot for knot in curve.knots if curve.first <= knot <= curve.last]
+    np.testing.assert_allclose(knots, own, rtol=0, atol=0.1)
+
+
 def test_weights_over_time_are_the_samples(models, reports):
     data = read_data(reports["whole"])
     sampled = {sample.step: sample for sample in models["whole"]._tree.history.samples}

@@ -89,6 +89,18 @@ def test_rules_and_reading_say_the_same_weights(page, models, name):
         assert len(find(opened, "#reading .weights path")) == len(own)
 
 
+def test_knots_have_as_many_digits_as_tell_them_apart(page):
+    opened = page("whole")
+    written = [
+        ([10, 44.913, 90], ["10", "44.91", "90"]),
+        ([122.4001, 122.4249, 122.4351], ["122.4", "122.42", "122.44"]),
+        ([1700000060.2, 1700001014.8], ["1,700,000,000", "1,700,001,000"]),
+        ([5, 5], ["5", "5"]),
+    ]
+    for knots, expected in written:
+        assert opened.execute_script("return figures(arguments[0], 4)", knots) == expected
+
+
 def test_cards_have_one_scale_and_the_strongest_weights(page, models):
     opened, model = page("whole"), models["whole"]
     effects, bent = effects_of(model), bent_of(model)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from driftree.explain.sparse import merge, node_words
 from driftree.learn._kernels import MAX_LEVELS, MeasuredEngine
-from driftree.learn.events import Shift, format_number
+from driftree.learn.events import Shift, format_numbers
 from driftree.learn.units import node_curves, node_effects, ways_through
 
 if TYPE_CHECKING:
@@ -506,11 +506,7 @@ class LeafCurve:
         return float(np.interp(value, self.knots, self.values))
 
     def __str__(self) -> str:
-        return ", ".join(
-            f"{run.change:+.3g} {'' if i else f'from {format_number(run.low)} '}"
-            f"to {format_number(run.high)}"
-            for i, run in enumerate(self.runs)
-        )
+        return ", ".join(f"{run.change:+.3g} {where}" for run, where in _runs_and_ends(self))
 
     @property
     def slopes(self) -> tuple[float, ...]:
@@ -573,10 +569,17 @@ def say_runs(curve: LeafCurve, rise: str = "rise", fall: str = "fall") -> str:
     'rise by 2.1 from 10 to 44.9, then fall by 3 to 90'
     """
     return ", then ".join(
-        f"{rise if run.change >= 0 else fall} by {abs(run.change):.3g} "
-        f"{'' if i else f'from {format_number(run.low)} '}to {format_number(run.high)}"
-        for i, run in enumerate(curve.runs)
+        f"{rise if run.change >= 0 else fall} by {abs(run.change):.3g} {where}"
+        for run, where in _runs_and_ends(curve)
     )
+
+
+def _runs_and_ends(curve: LeafCurve) -> list[tuple[CurveRun, str]]:
+    """Return the runs of a curve, each with its ends in words: each begins where the last ended."""
+    runs = curve.runs
+    first, *ends = format_numbers([runs[0].low, *(run.high for run in runs)])
+    words = [f"from {first} to {ends[0]}", *(f"to {end}" for end in ends[1:])]
+    return list(zip(runs, words, strict=True))
 
 
 def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.sparse import say_forgotten
-from driftree.learn.events import ALL_DIGITS, DIGITS, format_number
+from driftree.learn.events import ALL_DIGITS, DIGITS, format_number, format_numbers
 from driftree.learn.validation import distinct_texts, nearest_name, plain, printable
 
 if TYPE_CHECKING:
@@ -466,8 +466,8 @@ def _curves(leaf: LeafModel, label: Hashable, max_weights: int, digits: int) -> 
     found = []
     for name in names[:max_weights]:
         if name in curves:
-            points = zip(curves[name].knots, curves[name].values, strict=True)
-            words = [f"{value:.{digits}g} at {format_number(knot)}" for knot, value in points]
+            points = zip(format_numbers(curves[name].knots), curves[name].values, strict=True)
+            words = [f"{value:.{digits}g} at {knot}" for knot, value in points]
             words[:-1] = [f"{word}," for word in words[:-1]]
             found.append([f"curve({one_line(name)}) = {words[0]}", *words[1:]])
     return found

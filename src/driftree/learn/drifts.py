@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from driftree.learn.columns import level_names
-from driftree.learn.events import Condition, format_number, join_path
+from driftree.learn.events import Condition, format_numbers, join_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ class InputChange:
 
     def __str__(self) -> str:
         if self.kind == "values":
-            before, after = (format_number(value) for value in (self.before, self.after))
+            before, after = format_numbers((self.before, self.after))
             return f"{self.feature} has another distribution, with a median of {after} ({before})"
         what = "is missing" if self.kind == "missing" else f"== {self.level!r}"
         return f"{self.feature} {what} in {self.after:.0%} of rows instead of {self.before:.0%}"

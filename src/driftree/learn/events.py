@@ -7,10 +7,11 @@ and gains are in nats (natural-log likelihood) over the rows of the evidence.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable, Iterable, Sequence
 
 DIGITS = 4  # digits of a number in text
 ALL_DIGITS = 17  # that a number has
@@ -481,8 +482,9 @@ def say_knots(knots: tuple[float, ...], limit: int = 16) -> list[str]:
     ['45 values from 1 to 45']
     """
     if len(knots) <= limit:
-        return [format_number(knot) for knot in knots]
-    return [f"{len(knots)} values from {format_number(knots[0])} to {format_number(knots[-1])}"]
+        return format_numbers(knots)
+    first, last = format_numbers((knots[0], knots[-1]))
+    return [f"{len(knots)} values from {first} to {last}"]
 
 
 def say_curves(curves: tuple[Curve, ...], one: str, many: str, limit: int = 4) -> str:
@@ -586,3 +588,19 @@ def format_number(value: float, digits: int = DIGITS) -> str:
         text = f"{value:,.{digits}g}" if size < 1 else f"{value:,.{digits - n_whole}f}"
         text = text.rstrip("0").rstrip(".")
     return text if size >= 10_000 else text.replace(",", "")
+
+
+def format_numbers(values: Sequence[float]) -> list[str]:
+    """Format numbers in order, with as many digits as distinguish neighbours.
+
+    Examples
+    --------
+    >>> format_numbers((10.0, 44.9, 90.12)), format_numbers((-122.4351, -122.4049))
+    (['10', '44.9', '90.12'], ['-122.44', '-122.4'])
+    """
+    n_different = sum(low != high for low, high in pairwise(values))
+    for digits in range(DIGITS, ALL_DIGITS + 1):
+        texts = [format_number(value, digits) for value in values]
+        if sum(low != high for low, high in pairwise(texts)) == n_different:
+            break
+    return texts

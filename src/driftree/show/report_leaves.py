@@ -24,7 +24,7 @@ from driftree.explain.describe import (
 from driftree.explain.rules import make_rule, most_probable, rules
 from driftree.explain.sparse import node_words
 from driftree.explain.text import leaf_formulas, write_number
-from driftree.learn.events import Spot
+from driftree.learn.events import ALL_DIGITS, Spot
 from driftree.learn.history import Structure
 from driftree.learn.units import node_effects
 
@@ -221,7 +221,9 @@ def _points(curve: LeafCurve) -> tuple[list[float | None], list[float | None]]:
     """Return the knots of a curve and its values, where it is bent and has rows."""
     between = [knot for knot in curve.knots if curve.first < knot < curve.last]
     knots = [curve.first, *between, curve.last]
-    return [round_number(knot) for knot in knots], [round_number(curve(knot)) for knot in knots]
+    size = max(map(abs, knots)) / (knots[-1] - knots[0])  # relative to their range
+    digits = min(6 + max(0, math.floor(math.log10(size))), ALL_DIGITS)
+    return [round_number(knot, digits) for knot in knots], [round_number(curve(k)) for k in knots]
 
 
 def present_shares(model: AnyTree) -> dict[int, float | None]:

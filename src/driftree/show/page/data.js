@@ -69,6 +69,13 @@ function figure(value, digits = 3) {
   return text.replace("-", "−");
 }
 
+// Numbers in order, with as many digits as tell neighbours apart.
+function figures(values, digits) {
+  const texts = values.map((value) => figure(value, digits));
+  const areTold = texts.every((text, place) => !place || text !== texts[place - 1]);
+  return areTold || digits >= 17 ? texts : figures(values, digits + 1);
+}
+
 const nats = (value) =>
   value === null
     ? "–"

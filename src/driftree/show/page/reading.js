@@ -377,7 +377,7 @@ function weightTable(weights, largest, now, sampleOf) {
 const curveParts = (now, largest) =>
   now.curves.map((curve) => {
     const [label, column, knots, values] = curve;
-    const points = knots.map((knot, place) => `${effect(values[place])} at ${figure(knot, 4)}`);
+    const points = figures(knots, 4).map((knot, place) => `${effect(values[place])} at ${knot}`);
     return el(
       "figure",
       { class: "curve-part" },
