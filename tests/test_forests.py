@@ -279,6 +279,34 @@ def test_a_forest_does_not_depend_on_the_unit_of_its_target(size):
     np.testing.assert_allclose((other.predict(X) - 4096) / 1024, model.predict(X), atol=1e-6)
 
 
+def set_weights(model, weights):
+    arrays = model._tree.core.stack.arrays()
+    arrays["weights"][:] = weights
+    model._tree.core.stack.restore(arrays)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "student", "poisson"])
+def test_intervals_lie_around_the_prediction(loss):
+    """Whatever the shares of the trees are; those of a higher level hold those of a lower one."""
+    frame, _ = draw(600)
+    y = np.random.default_rng(1).poisson(np.exp(frame.a * frame.b)).astype(float)
+    model = DynamicModelForestRegressor(n_trees=3, loss=loss).fit(frame, y)
+    for weights in ([1.0, 0.0, 0.0], [0.4, 0.3, 0.3], [3.0, -2.5, 0.5], [-0.3, 1.6, -0.3]):
+        set_weights(model, weights)
+        ends = [model.predict(frame)] * 2
+        for level in (0.5, 0.8, 0.9, 0.99):
+            within, ends = ends, model.predict_interval(frame, level).T
+            assert (ends[0] <= within[0]).all()
+            assert (ends[1] >= within[1]).all()
+            assert not np.isnan(ends).any()
+        assert loss != "poisson" or ends[0].min() == 0
+    set_weights(model, [1.0, 0.0, 0.0])
+    alone = model.trees_[0].predict_interval(frame)
+    np.testing.assert_allclose(model.predict_interval(frame), alone, atol=1e-9)
+    row = frame.to_dict("records")[0]
+    np.testing.assert_array_equal(model.predict_interval_one(row), model.predict_interval(frame)[0])
+
+
 def test_a_forest_of_sparse_rows_that_follows_a_number_comes_back():
     model = DynamicModelForestRegressor(n_trees=3, absent="zero")
     for i in range(100):
@@ -378,9 +406,7 @@ def test_a_useless_member_is_replaced(tmp_path):
     model = learn(DynamicModelForestClassifier, frame, y)
     core = model._tree.core
     core.members[1].since = -100_000
-    arrays = core.stack.arrays()
-    arrays["weights"][1] = -0.5
-    core.stack.restore(arrays)
+    set_weights(model, [1.0, -0.5, 1.0])
     gone = core.members[1]
     core._look(core.leader.engine.n_rows)
     assert core.members[1] is not gone

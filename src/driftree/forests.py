@@ -408,10 +408,11 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
 
     @undisturbed
     def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:
-        """Return an interval for each row: the weighted mean of the trees' intervals.
+        """Return an interval for each row, around the prediction.
 
-        Each tree's interval has the coverage `level`. The forest errs less than its trees, so the
-        coverage of its intervals is higher.
+        From there to an end is the weighted sum of the trees' distances from their own predictions
+        to their ends. Each tree's interval has the coverage `level`. The forest errs less than its
+        trees, so the coverage of its intervals is higher.
 
         Parameters
         ----------
@@ -442,13 +443,14 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
 
     def _intervals(self, batch: Batch, level: float) -> NDArray[np.float64]:
         forest = self._fitted
-        found = []
-        for member in forest.members:
+        found = forest.target.predict(*batch.rows)[:, np.newaxis]
+        for member, share in zip(forest.members, forest.core.stack.shares, strict=True):
             target = member.tree.target
             assert isinstance(target, Numbers)
             rows = forest.core.rows_of(member, *batch.rows)
-            found.append(target.intervals(*rows, level))
-        return np.asarray(np.tensordot(forest.core.stack.shares, np.array(found), 1))
+            away = target.intervals(*rows, level) - target.predict(*rows)[:, np.newaxis]
+            found = found + abs(share) * away  # a share may be negative, a distance may not
+        return np.maximum(found, 0.0) if forest.core.has_log_link else found
 
     @undisturbed
     def predict_quantiles(self, X: Any) -> NDArray[np.float64]:

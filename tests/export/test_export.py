@@ -119,6 +119,21 @@ def test_intervals_are_those_of_the_model(case, level):
 
 
 @needs_compiler
+@pytest.mark.parametrize("kind", ["forest gaussian", "forest poisson"])
+def test_intervals_of_a_forest_with_negative_shares(kind, tmp_path):
+    model, rows = make_model(kind, 3)
+    arrays = model._tree.core.stack.arrays()
+    arrays["weights"][:] = [3.0, -2.5, 0.5]
+    model._tree.core.stack.restore(arrays)
+    expected = predict_interval(model, rows, 0.9)
+    assert_same(run_python(model, rows, interval=0.9), expected)
+    assert_same(run_sql(model, rows, interval=0.9), expected)
+    assert_same(run_c(model, rows, tmp_path, interval=0.9), expected)
+    found = run_onnx(model, rows, interval=0.9)
+    assert_same(np.column_stack([found[one] for one in ("prediction", "lower", "upper")]), expected)
+
+
+@needs_compiler
 @pytest.mark.parametrize("kind", WITH_INTERVALS)
 def test_intervals_in_c(kind, tmp_path):
     model, rows = make_model(kind, 3)

@@ -138,6 +138,14 @@ def _forest(recipe: ForestRecipe, dialect: C) -> list[str]:
             f"{each_member} out[0] += weights[m] * log(fmax(said[m][0], 1e-300));",
             "out[0] = exp(out[0]);",
         ]
+    if recipe.leader.power is not None:
+        lines += [
+            "out[1] = out[2] = out[0];",
+            f"{each_member} for (int k = 1; k < 3; k++)",
+            "    out[k] += fabs(weights[m]) * (said[m][k] - said[m][0]);",
+        ]
+        if recipe.leader.link == "log":
+            lines.append(f"out[1] = {dialect.positive('out[1]')};")
     if recipe.quantiles:
         lines.append(f"for (int k = 1; k < {n}; k++) out[k] = fmax(out[k], out[k - 1]);")
     return lines

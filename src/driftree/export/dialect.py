@@ -406,6 +406,11 @@ def _python_forest(recipe: ForestRecipe, dialect: Dialect) -> tuple[list[str], l
     if recipe.leader.link == "log":  # counts: the logarithms are added up
         logs = "log(max(one[0], 1e-300))"
         lines.append(f"found[0] = exp(sum(w * {logs} for w, one in zip(weights, said)))")
+    if recipe.leader.power is not None:
+        away = "sum(abs(w) * (one[k] - one[0]) for w, one in zip(weights, said))"
+        lines.append(f"found[1:] = [found[0] + {away} for k in (1, 2)]")
+        if recipe.leader.link == "log":
+            lines.append("found[1] = max(0.0, found[1])")
     n = len(recipe.quantiles) or (1 if recipe.leader.power is None else 3)
     if recipe.quantiles:
         return lines, [f"max(found[: {k + 1}])" for k in range(n)]

@@ -360,14 +360,23 @@ def _forest(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) 
         places = [*places, *range(n_values, n_values + len(recipe.hinges))]
     said = [_tree(member, graph, values, places) for member in recipe.members]
     if recipe.labels:
-        return graph.add("Softmax", _weighed(recipe, graph, _log_odds(recipe, graph, said)), axis=1)
-    found = _weighed(recipe, graph, said)
-    if recipe.leader.link == "log":  # counts: the logarithms are added up
+        log_odds = _weighed(recipe.weights, graph, _log_odds(recipe, graph, said))
+        return graph.add("Softmax", log_odds, axis=1)
+    firsts = said if recipe.leader.power is None else [graph.take(one, [0]) for one in said]
+    is_log = recipe.leader.link == "log"
+    if is_log:  # counts: the logarithms are added up
         least = graph.constant(1e-300)
-        first = [graph.add("Max", graph.take(one, [0]), least) for one in said]
-        logs = _weighed(recipe, graph, [graph.add("Log", one) for one in first])
-        rest = [graph.take(found, [1, 2])] if recipe.leader.power is not None else []
-        found = graph.add("Concat", graph.add("Exp", logs), *rest, axis=1)
+        logs = [graph.add("Log", graph.add("Max", one, least)) for one in firsts]
+        found = graph.add("Exp", _weighed(recipe.weights, graph, logs))
+    else:
+        found = _weighed(recipe.weights, graph, firsts)
+    if recipe.leader.power is not None:
+        pairs = zip(said, firsts, strict=True)
+        away = [graph.add("Sub", graph.take(one, [1, 2]), first) for one, first in pairs]
+        shares = [abs(weight) for weight in recipe.weights]
+        both = graph.add("Add", found, _weighed(shares, graph, away))
+        both = graph.add("Max", both, graph.constant(0.0)) if is_log else both
+        found = graph.add("Concat", found, both, axis=1)
     if recipe.quantiles:  # each is at least the one before
         ordered = [graph.take(found, [0])]
         for k in range(1, len(recipe.quantiles)):
@@ -411,11 +420,11 @@ def _log_odds(recipe: ForestRecipe, graph: Graph, said: list[str]) -> list[str]:
     return found
 
 
-def _weighed(recipe: ForestRecipe, graph: Graph, parts: list[str]) -> str:
+def _weighed(weights: list[float], graph: Graph, parts: list[str]) -> str:
     """Return the weighted sum of the trees' outputs."""
-    weights = map(graph.constant, recipe.weights)
     first, *rest = (
-        graph.add("Mul", part, weight) for part, weight in zip(parts, weights, strict=True)
+        graph.add("Mul", part, graph.constant(weight))
+        for part, weight in zip(parts, weights, strict=True)
     )
     for one in rest:
         first = graph.add("Add", first, one)

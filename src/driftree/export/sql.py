@@ -181,9 +181,9 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
         said.append([own_dialect.own(f"p{k}") for k in range(len(found))])
         stages += [*steps, dict(zip(said[m], found, strict=True))]
 
-    def add(texts: Iterable[str]) -> str:
-        weights = map(dialect.number, recipe.weights)
-        return " + ".join(f"{weight} * {text}" for weight, text in zip(weights, texts, strict=True))
+    def add(texts: Iterable[str], weights: Iterable[float] = recipe.weights) -> str:
+        pairs = zip(map(dialect.number, weights), texts, strict=True)
+        return " + ".join(f"{weight} * {text}" for weight, text in pairs)
 
     if recipe.labels:
         n = len(recipe.labels)
@@ -203,7 +203,15 @@ def _forest(recipe: ForestRecipe, dialect: SQL) -> list[Any]:
     if recipe.leader.link == "log":  # counts: the logarithms are added up
         least = dialect.number(1e-300)
         logs = {f"{p}l": f"LN(CASE WHEN {p} > {least} THEN {p} ELSE {least} END)" for p, *_ in said}
-        return [*stages, logs, [f"EXP({add(logs)})", *found[1:]]]
+        stages.append(logs)
+        found[0] = f"EXP({add(logs)})"
+    if recipe.leader.power is not None:
+        number = dialect.own("number")
+        stages.append({number: found[0]})
+        shares = [abs(weight) for weight in recipe.weights]
+        away = [add((f"({one[k]} - {one[0]})" for one in said), shares) for k in (1, 2)]
+        low, high = (f"({number} + {text})" for text in away)
+        found = [number, dialect.positive(low) if recipe.leader.link == "log" else low, high]
     for k in range(1, len(recipe.quantiles)):  # each is at least the one before
         below = dialect.own(f"q{k - 1}")
         stages.append({below: found[k - 1]})
