@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from driftree.explain.forest import BestTree, ReadableForest
 from driftree.learn.events import MemberEvent
 from driftree.learn.faces import StreamClassifier, StreamRegressor
 from driftree.learn.forest import Forest
+from driftree.learn.losses import BUILT_IN
 from driftree.learn.members import light_constants
 from driftree.learn.memory import bytes_of
 from driftree.learn.parameters import FOREST_NUMBER_SETTINGS, FOREST_SETTINGS
@@ -32,13 +34,15 @@ from driftree.learn.target import Numbers, check_level
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
     from driftree.estimators import DynamicModelTree
-    from driftree.learn.columns import Batch
+    from driftree.learn.columns import Batch, News
     from driftree.learn.events import MemberReplaced
     from driftree.learn.forest_engine import Look
+    from driftree.learn.state import LearningTree
 
 
 class DynamicModelForest(ReadableForest, Configured):
@@ -405,6 +409,12 @@ class DynamicModelForestRegressor(DynamicModelForest, StreamRegressor):
     _is_stored = True  # in model files; a subclass is not
     _settings = FOREST_NUMBER_SETTINGS
     _member = DynamicModelTreeRegressor
+
+    def _whole(self, tree: LearningTree, n_rows: int, news: News) -> AbstractContextManager[None]:
+        """Learn all rows or none, as for a tree; even in one step, a loss may fail at any tree."""
+        if tree.parameters.loss in BUILT_IN:
+            return nullcontext()
+        return self._all_or_nothing(self.__getstate__() if tree is self._tree else None)
 
     @undisturbed
     def predict_interval(self, X: Any, level: float = 0.9) -> NDArray[np.float64]:

@@ -1,6 +1,7 @@
 """A loss of the user's own: the same as a built-in one, in calls of all kinds; errors in it."""
 
 import copy
+import functools
 import pickle
 import threading
 
@@ -10,9 +11,10 @@ import pytest
 from sklearn.utils import get_tags
 
 import driftree
-from driftree import DynamicModelTreeRegressor, Loss
+from driftree import DynamicModelForestRegressor, DynamicModelTreeRegressor, Loss
 
 MAKE = DynamicModelTreeRegressor
+FOREST = functools.partial(DynamicModelForestRegressor, 3)
 
 
 def half_square(y, p):
@@ -157,13 +159,20 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("kind", "call"),
-    [("dict", 1), ("dict", 2), ("new feature", 1), ("batch", 1), ("batch", 60), ("steps", 900)],
+    ("make", "kind", "call"),
+    [
+        *((MAKE, "dict", call) for call in (1, 2)),
+        *((MAKE, *case) for case in (("new feature", 1), ("batch", 1), ("batch", 60))),
+        (MAKE, "steps", 900),
+        *((FOREST, "dict", call) for call in (1, 2, 3, 4, 5)),
+        *((FOREST, *case) for case in (("new feature", 1), ("batch", 1), ("batch", 130))),
+        (FOREST, "steps", 2000),
+    ],
 )
-def test_an_error_surfaces_and_leaves_the_model_as_it_was(kind, call, tmp_path):
+def test_an_error_surfaces_and_leaves_the_model_as_it_was(make, kind, call, tmp_path):
     slope = Failing()
     frame, y = draw(450)
-    model = MAKE(Loss("failing", half_square, slope, one))
+    model = make(loss=Loss("failing", half_square, slope, one))
     model.learn_many(frame[:50], y[:50])
     for x, number in zip(rows_of(frame[50:120]), y[50:120], strict=True):
         model.learn_one(x, number)
@@ -185,9 +194,10 @@ def test_an_error_surfaces_and_leaves_the_model_as_it_was(kind, call, tmp_path):
     assert model.n_rows_seen_ > 120
 
 
-def test_an_error_in_the_first_rows_leaves_nothing():
+@pytest.mark.parametrize("make", [MAKE, FOREST])
+def test_an_error_in_the_first_rows_leaves_nothing(make):
     slope = Failing()
-    model = MAKE(Loss("failing", half_square, slope, one))
+    model = make(loss=Loss("failing", half_square, slope, one))
     slope.left = 1
     with pytest.raises(RuntimeError):
         model.learn_one({"a": 1.0}, 2.0)
@@ -240,8 +250,10 @@ def test_a_loss_that_is_none_is_refused(change, error, message):
         Loss(**parts | change)
 
 
-def test_a_loss_may_look_at_the_model_but_not_teach_it():
-    model = MAKE(Loss("curious", half_square, difference, lambda y, p: teach() or 1.0))
+@pytest.mark.parametrize("make", [MAKE, FOREST])
+def test_a_loss_may_look_at_the_model_but_not_teach_it(make):
+    curious = Loss("curious", half_square, difference, lambda y, p: teach() or 1.0)
+    model = make(loss=curious)
 
     def teach():
         if asked:

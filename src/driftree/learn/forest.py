@@ -18,6 +18,7 @@ from driftree.learn.constants import FOREST
 from driftree.learn.encoding import Encoder
 from driftree.learn.forest_engine import ForestEngine, Look
 from driftree.learn.imbalance import Imbalance
+from driftree.learn.losses import BUILT_IN
 from driftree.learn.target import Labels, Numbers
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ class ForestFace:
     def __init__(self, engine: ForestEngine) -> None:
         self.engine = engine
         self._face: _RowFace = engine.leader.tree.encoder.row_face
+        self._may_fail = getattr(engine.parameters, "loss", BUILT_IN[0]) not in BUILT_IN
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("engine", "_face"):
+        if name in ("engine", "_face", "_may_fail"):
             raise AttributeError(name)
         return getattr(self._face, name)
 
@@ -52,7 +54,13 @@ class ForestFace:
         self.engine.follow()
 
     def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
-        """Learn one dict in a step; returns what a tree's row face does."""
+        """Learn one dict in a step; returns what a tree's row face does.
+
+        With a custom loss, which may fail after some of the trees have learnt, Python learns the
+        row, and can undo it.
+        """
+        if self._may_fail:
+            return NotImplemented
         return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
