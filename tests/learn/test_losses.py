@@ -194,6 +194,21 @@ def test_an_error_surfaces_and_leaves_the_model_as_it_was(make, kind, call, tmp_
     assert model.n_rows_seen_ > 120
 
 
+@pytest.mark.parametrize(("make", "call"), [(MAKE, 900), (FOREST, 2000)])
+def test_an_error_in_the_first_batch_after_single_rows_undoes_all_of_it(make, call, tmp_path):
+    slope = Failing()
+    frame, y = draw(450)
+    model = make(loss=Loss("failing", half_square, slope, one))
+    for x, number in zip(rows_of(frame[:50]), y[:50], strict=True):
+        model.learn_one(x, number)
+    before = state_of(model, tmp_path / "a.dmt")
+    slope.left = call
+    with pytest.raises(RuntimeError, match="no slope today"):
+        model.partial_fit(frame[50:], y[50:])
+    assert state_of(model, tmp_path / "b.dmt") == before
+    assert not hasattr(model, "n_features_in_")
+
+
 @pytest.mark.parametrize("make", [MAKE, FOREST])
 def test_an_error_in_the_first_rows_leaves_nothing(make):
     slope = Failing()

@@ -166,7 +166,8 @@ class StreamEstimator(LearntState):
                 if not (_is_empty(y) and _is_empty(X)):
                     self._learn(self._read(X, y, sample_weight, expected))
                 return self
-            with self._all_or_nothing():
+            undoing = self._all_or_nothing() if self._tree is None else contextlib.nullcontext()
+            with undoing:  # what a tree of `learn_one` learns, only `_whole` can undo
                 self._learn(self._read(X, y, sample_weight, expected, is_first=True))
         return self
 
@@ -420,9 +421,8 @@ class StreamEstimator(LearntState):
         try:
             yield
         except BaseException:
-            if learnt is None:
-                self.__dict__ = before
-            else:
+            self.__dict__ = before
+            if learnt is not None:
                 self.__setstate__(learnt)
             raise
 
