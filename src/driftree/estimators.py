@@ -413,7 +413,8 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
         "gaussian".
     quantiles : sequence of float or None, default=None
         Measured setting, ``loss="quantile"``: the quantiles that `predict_quantiles` predicts;
-        `predict` returns the middle one. None is 0.1, 0.5 and 0.9.
+        `predict` returns the middle one, of an even number the upper of the two. None is 0.1, 0.5
+        and 0.9.
     follow_target : bool or None, default=None
         Measured setting: whether recent targets are inputs of the models: the last one, and the
         means over about 3 and 20 rows. Within a batch of up to 20 rows these keep their values from

@@ -398,6 +398,14 @@ def test_the_kernels_have_no_intervals_of_labels():
         model._tree.engine.intervals(np.ones((1, 1)), 1.0)
 
 
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_of_two_quantiles_the_upper_one_is_predicted(kind):
+    X = np.random.default_rng(1).normal(size=(300, 2))
+    model = kind(loss="quantile", quantiles=[0.1, 0.9]).fit(X, X[:, 0])
+    np.testing.assert_array_equal(model.predict(X), model.predict_quantiles(X)[:, 1])
+    assert model.predict_one({"x0": 0.5, "x1": 0.0}) == model.predict([[0.5, 0.0]])[0]
+
+
 def test_quantiles_of_another_loss_are_refused():
     with pytest.raises(ValueError, match="belongs to loss='quantile', but the loss is 'gaussian'"):
         DynamicModelTreeRegressor(quantiles=[0.5]).learn_one({"a": 1.0}, 1.0)
