@@ -496,6 +496,10 @@ def test_a_damaged_file_is_refused():
     for change in broken:
         with pytest.raises(ModelFileError):
             models.unpack(contents, arrays | change, CLASSES)
+    for name in arrays:
+        renamed = {f"{name}z" if other == name else other: arrays[other] for other in arrays}
+        with pytest.raises(ModelFileError):
+            models.unpack(contents, renamed, CLASSES)
     learnt = contents["learnt"]
     for change in (
         {"trees": learnt["trees"][:2]},

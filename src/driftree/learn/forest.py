@@ -236,7 +236,7 @@ class Forest:
         if not is_whole:
             raise ValueError("a forest must have weights, pairs, a scale and looks")
         stack = parts["stack"]
-        if stack["rows"].size == 1:  # as in older files: one number for all
+        if "rows" in stack and stack["rows"].size == 1:  # as in older files: one number for all
             stack["rows"] = np.full(n + 1, stack["rows"])
         stack.setdefault("seen", np.ones(engine.n_classes if engine.has_labels else 0))  # likewise
         engine.stack.restore(stack)

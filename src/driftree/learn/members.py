@@ -94,7 +94,10 @@ class Pairs:
 
     def restore(self, arrays: dict[str, NDArray[Any]], n_features: int) -> None:
         """Restore arrays; raise ValueError if they are invalid."""
-        sources, ends, slopes = (arrays[name] for name in ("sources", "ends", "slopes"))
+        names = ("sources", "ends", "slopes")
+        if arrays.keys() != {*names}:
+            raise ValueError(f"the pairs of features must have {', '.join(names)}")
+        sources, ends, slopes = (arrays[name] for name in names)
         n_pairs = len(slopes) // 3
         is_sound = (
             sources.dtype == ends.dtype == np.int32
