@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from datetime import date
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pandas
@@ -107,6 +108,77 @@ def test_a_commit_that_fails_changes_nothing(tmp_path):
         assert keyed.position == 10
     with KeyedModels(make, "key", path=tmp_path) as again:
         assert (again.position, list(again)) == (10, ["a"])
+
+
+@pytest.mark.parametrize("size", [1, 50])
+def test_a_full_disk_loses_nothing_in_silence(tmp_path, size):
+    rows, labels = draw_rows(600)
+
+    def learn(keyed, start, end):
+        for i in range(start, end, size):
+            keyed.learn_many(to_columns(rows[i : i + size]), labels[i : i + size])
+
+    with KeyedModels(make, "key", path=tmp_path, memory=60_000) as keyed:
+        learn(keyed, 0, 200)
+        keyed.commit()
+        learn(keyed, 200, 300)
+        limit = keyed._store._connection.execute
+        ((n_pages,),) = limit("PRAGMA page_count")
+        limit(f"PRAGMA max_page_count = {n_pages}")
+        with pytest.raises(OSError, match="disk is full; what was committed before is intact"):
+            learn(keyed, 300, 600)
+        limit("PRAGMA max_page_count = 1000000")  # there is room again
+        for call in (
+            partial(keyed.learn_one, rows[0], labels[0]),
+            partial(learn, keyed, 0, 50),
+            partial(keyed.predict_one, rows[0]),
+            keyed.summary,
+            keyed.commit,
+        ):
+            with pytest.raises(OSError, match=r"since the last commit is lost: .* at `position`"):
+                call()
+        assert keyed.position == 200
+    with KeyedModels(make, "key", path=tmp_path, memory=60_000) as again:
+        assert (again.position, again.n_rows_seen_) == (200, 200)
+        learn(again, 200, 600)
+        assert learnt(again) == learnt(one_by_one(rows, labels))
+
+
+def test_a_row_whose_call_failed_is_not_learnt_twice(monkeypatch):
+    """It is learnt before models are evicted, and that fails."""
+    keyed = KeyedModels(make, "key", memory=0)
+    keyed.learn_one({"key": "a", "x": 1.0}, "yes")
+    with monkeypatch.context() as patch:
+        patch.setattr(keyed._store, "_write", Mock(side_effect=OSError("no disk")))
+        with pytest.raises(OSError, match="no disk"):
+            keyed.learn_one({"key": "b", "x": 1.0}, "yes")
+    with pytest.raises(OSError, match=r"what was learnt is lost: start again, with path=\.\.\."):
+        keyed.learn_one({"key": "b", "x": 1.0}, "yes")
+
+
+@pytest.mark.parametrize("which", [0, 3])
+def test_a_batch_is_not_left_half_learnt(monkeypatch, which):
+    """Each key's model learns its rows before the parent does."""
+    rows, labels = draw_rows(40)
+    keyed = one_by_one(rows, labels)
+    bad = [*dict.fromkeys(row["key"] for row in rows)][which]
+    get = keyed._store.get
+
+    def fail(key):
+        if key == bad:
+            raise OSError("no disk")
+        return get(key)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keyed._store, "get", fail)
+        with pytest.raises(OSError, match="no disk"):
+            keyed.learn_many(to_columns(rows), labels)
+    if which:
+        with pytest.raises(OSError, match="what was learnt is lost"):
+            keyed.predict_one(rows[0])
+    else:  # nothing was learnt
+        keyed.learn_many(to_columns(rows), labels)
+        assert learnt(keyed) == learnt(one_by_one(rows * 2, labels * 2))
 
 
 def test_threads_lose_nothing():

@@ -110,7 +110,9 @@ class KeyedModels(Closing):
     rows, and a batch loads each of its models once, unless rows hold what is new to the parent. A
     row is learnt by its key's model and by the parent, or by neither. The parent of regressors has
     ``follow_target=False``, since the rows before belong to other keys. Any number of threads may
-    use it. Calls are serialised; to use more cores, spread the keys over processes.
+    use it. Calls are serialised; to use more cores, spread the keys over processes. A full
+    disk is an OSError of every later call, too, until the folder is opened again: what was learnt
+    since the last commit is lost.
 
     Examples
     --------
@@ -235,20 +237,25 @@ class KeyedModels(Closing):
     ) -> None:
         """Learn rows that the parent does not refuse: each key's first, then all by the parent."""
         by_tally: list[tuple[Any, Tally, dict[int, LearntRow]]] = []
-        for key, places in by_key(taken[rows.start : rows.stop]).items():
-            entry, own = self._entry(key), {}
-            for i in (rows.start + place for place in places):
-                learnt = self._try(errors, i, self._learn_own, *given[i], entry.model)
-                if learnt is not None:
-                    own[i] = learnt
-            if own:  # a key without a valid row is not created
-                self._store.keep(entry)
-                by_tally.append((key, entry.tally, own))
-        costs = {i: self._learn_parent(*given[i]) for i in rows if i not in errors}
-        for key, tally, own in by_tally:
-            for i, learnt in own.items():
-                self._add(tally, learnt, given[i][1], costs[i])
-            self._store.keep_tally(key, tally)
+        try:
+            for key, places in by_key(taken[rows.start : rows.stop]).items():
+                entry, own = self._entry(key), {}
+                for i in (rows.start + place for place in places):
+                    learnt = self._try(errors, i, self._learn_own, *given[i], entry.model)
+                    if learnt is not None:
+                        own[i] = learnt
+                if own:  # a key without a valid row is not created
+                    by_tally.append((key, entry.tally, own))
+                    self._store.keep(entry)
+            costs = {i: self._learn_parent(*given[i]) for i in rows if i not in errors}
+            for key, tally, own in by_tally:
+                for i, learnt in own.items():
+                    self._add(tally, learnt, given[i][1], costs[i])
+                self._store.keep_tally(key, tally)
+        except Exception:
+            if by_tally:  # learnt by the models of keys, but perhaps not by the parent
+                self._store.give_up()
+            raise
 
     @staticmethod
     def _try(

@@ -2,7 +2,8 @@
 
 On disk it is one SQLite file with a write-ahead log. Everything written between two commits belongs
 to one transaction: evicted models are read back from it, and a killed process leaves the state of
-its last commit, for all keys.
+its last commit, for all keys. Where SQLite itself rolls it back, as with a full disk, what is on
+disk and what is in memory no longer belong together: then every later call is an error.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
 FILE, LOCK = "models.sqlite", "lock"
 BUSY = "close that, or give another folder"
+IS_LOST = (
+    "and what was learnt since the last commit is lost: close the models, open the folder again "
+    "and resume at `position`"
+)
+ALL_IS_LOST = "and what was learnt is lost: start again, with path=... a folder that has room"
 FORMAT_VERSION = 1
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -95,6 +101,7 @@ class ModelStore:
         self.memory = memory
         self.entries: OrderedDict[Any, KeptModel] = OrderedDict()
         self.n_bytes = 0
+        self._has_begun = self._is_given_up = False
         fd = take_lock(self.folder / LOCK, BUSY)
         try:
             self._connection = self._connect()
@@ -129,6 +136,14 @@ class ModelStore:
     def _check_open(self) -> None:
         if not self.is_open:
             raise ValueError("the models are closed: open them again, with the same folder")
+        is_rolled_back = self._has_begun and not self._connection.in_transaction
+        if self._is_given_up or is_rolled_back:
+            words = ALL_IS_LOST if self.is_temporary else IS_LOST
+            raise OSError(f"{self.folder / FILE}: the disk failed before, {words}")
+
+    def give_up(self) -> None:
+        """Let every later call fail: rows were learnt in part, or by a call that failed."""
+        self._is_given_up = True
 
     # ------------------------------------------------------------------ models
     def get(self, key: Any) -> KeptModel | None:
@@ -162,7 +177,11 @@ class ModelStore:
         """Store a model that has learnt, and evict others if it has grown."""
         entry.is_written = False
         if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
-            self._hold(entry)
+            try:
+                self._hold(entry)
+            except Exception:  # the row seems refused, but is learnt
+                self.give_up()
+                raise
 
     def keep_tally(self, key: Any, tally: Tally) -> None:
         """Store the losses of a key that has learnt; its model may have been evicted since."""
@@ -239,6 +258,7 @@ class ModelStore:
         if self._connection.in_transaction:
             with self._named():
                 self._connection.execute("COMMIT")
+        self._has_begun = False
 
     def note(self, name: str) -> Any:
         """Return a note of the last commit, or None."""
@@ -258,6 +278,7 @@ class ModelStore:
         self._check_open()
         if not self._connection.in_transaction:
             self._ask("BEGIN IMMEDIATE")
+        self._has_begun = True  # until a commit
         return self._ask(query, *values)
 
     @contextlib.contextmanager
