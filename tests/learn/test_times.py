@@ -72,6 +72,21 @@ def test_a_missing_time_is_missing_in_all_parts():
         )
 
 
+@pytest.mark.parametrize("by", ["learn_one", "learn_many", "frame"])
+@pytest.mark.parametrize("gap", [dt.date(2024, 2, 29), None])
+def test_rows_with_a_time_are_not_sparse(by, gap):
+    """The model has the parts of a time, lists of dicts and gaps its own name."""
+    rows = [{"d": dt.date(2024, 2, 1), "price": 1.0}, {"d": gap, "price": 2.0}]
+    model = DynamicModelTreeClassifier()
+    for label, row in enumerate(rows):
+        if by == "learn_one":
+            model.learn_one(row, label)
+        else:
+            model.learn_many([row] if by == "learn_many" else pd.DataFrame([row]), [label])
+    assert model._tree.parameters.absent == "missing"
+    assert model.n_rows_seen_ == 2
+
+
 def test_a_part_of_a_time_is_no_other_feature():
     row = {"when": WHEN[0], "when: days": 3.0}
     calls = {

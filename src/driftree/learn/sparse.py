@@ -20,7 +20,7 @@ from driftree.learn import memory
 from driftree.learn._kernels import SparseRows
 from driftree.learn.columns import Batch, News, infinite, to_numbers, to_numpy
 from driftree.learn.tables import Columns, DictRows, SparseMatrix, holds_numbers, is_sparse
-from driftree.learn.times import TIME_TYPES, split_row
+from driftree.learn.times import TIME_TYPES, split_row, whole_name
 from driftree.learn.validation import is_missing, plain, row_of, shown
 
 if TYPE_CHECKING:
@@ -354,6 +354,8 @@ def check_names(names: Iterable[Any]) -> None:
 def look_sparse(rows: Iterable[Iterable[Hashable]], known: Iterable[Hashable]) -> bool:
     """Return whether a row holds new features and lacks more than half of those known before it.
 
+    A time is one feature, whether it is given or its parts are.
+
     Examples
     --------
     >>> look_sparse([["ok", "lar", "joking"], ["call", "now"]], [])
@@ -361,12 +363,13 @@ def look_sparse(rows: Iterable[Iterable[Hashable]], known: Iterable[Hashable]) -
     >>> look_sparse([["age", "income"], ["age", "car"]], [])
     False
     """
-    names = set(known)
+    names = set(map(whole_name, known))
     for row in rows:
         if not isinstance(row, Iterable):
             return False  # it will raise an error
-        held = sum(name in names for name in row)
-        if held < sum(1 for _ in row) and 2 * held < len(names):
+        own = set(map(whole_name, row))
+        held = len(own & names)
+        if held < len(own) and 2 * held < len(names):
             return True
-        names.update(row)
+        names |= own
     return False

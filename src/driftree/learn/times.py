@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DAYS, HOUR, WEEKDAY = "days", "hour", "weekday"
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+PART_ENDS = tuple(f": {part}" for part in (DAYS, HOUR, WEEKDAY))
 THURSDAY = 3  # 1970-01-01 was one
 TIME_TYPES = (dt.date, dt.time, np.datetime64)
 
@@ -46,8 +47,19 @@ def whole_names(names: Iterable[Hashable]) -> set[str]:
     {'ordered'}
     """
     texts = [name for name in names if isinstance(name, str)]
-    ends = tuple(f": {part}" for part in (DAYS, HOUR, WEEKDAY))
-    return {name.rpartition(": ")[0] for name in texts if name.endswith(ends)}
+    return {name.rpartition(": ")[0] for name in texts if name.endswith(PART_ENDS)}
+
+
+def whole_name(name: Hashable) -> Hashable:
+    """Return the name of the time of which a feature is a part, or else its own name.
+
+    Examples
+    --------
+    >>> whole_name("ordered: hour"), whole_name("age")
+    ('ordered', 'age')
+    """
+    is_part = isinstance(name, str) and name.endswith(PART_ENDS)
+    return str(name).rpartition(": ")[0] if is_part else name
 
 
 def holds_times(cells: NDArray[Any] | list[Any]) -> bool:
