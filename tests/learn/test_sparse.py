@@ -773,6 +773,27 @@ def test_numbers_of_declared_features_are_levels(how, forest):
     assert copied.predict_one({name: 4}) == 1
 
 
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, dict, np.asarray])
+def test_0_is_a_level_of_declared_features_in_tables_too(make):
+    rng = np.random.default_rng(1)
+    codes, v = rng.integers(0, 3, 300).astype(float), rng.normal(size=300)
+    y = (codes == 0).astype(int)
+    names = ["x0", "x1"] if make is np.asarray else ["code", "v"]
+
+    def table(n):
+        if make is np.asarray:
+            return np.column_stack([codes, v])[:n]
+        return make({names[0]: codes[:n], names[1]: v[:n]})
+
+    rows = pd.DataFrame({names[0]: codes, names[1]: v}).to_dict("records")
+    model = DynamicModelTreeClassifier(absent="zero", categorical=names[:1])
+    model.partial_fit(table(300), y)
+    one = [model.predict_proba_one(row)[1] for row in rows[:20]]
+    np.testing.assert_array_equal(model.predict_proba(table(20))[:, 1], one)
+    assert f"{names[0]} == 0" in model._tree.encoder.row_face.sparse_names()
+    assert (model.predict(table(300)) == y).all()
+
+
 def test_a_wide_table_with_declared_features_is_learnt_jointly():
     rng = np.random.default_rng(1)
     X = np.column_stack([rng.integers(1, 6, 60), rng.normal(size=(60, 520))])

@@ -19,7 +19,14 @@ import numpy as np
 from driftree.learn import memory
 from driftree.learn._kernels import SparseRows
 from driftree.learn.columns import Batch, News, infinite, to_numbers, to_numpy
-from driftree.learn.tables import Columns, DictRows, SparseMatrix, holds_numbers, is_sparse
+from driftree.learn.tables import (
+    Columns,
+    DictRows,
+    SparseMatrix,
+    array_names,
+    holds_numbers,
+    is_sparse,
+)
 from driftree.learn.times import TIME_TYPES, split_row, whole_name
 from driftree.learn.validation import is_missing, plain, row_of, shown
 
@@ -101,17 +108,16 @@ class SparseFeatures:
             X = SparseMatrix.of(X.to_native().sparse.to_coo())
         if isinstance(X, SparseMatrix) and self.is_wide:
             X = SparseMatrix.of_dense(X.matrix.toarray())  # what is not stored is 0, not missing
-        numbers = numbers_of(X)
-        if numbers is not None:
-            if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
-                names = list(X.columns)
-            X = SparseMatrix.of_dense(numbers) if self.is_wide else SparseMatrix.of(numbers)
-        if isinstance(X, SparseMatrix):
-            own = [f"x{c}" for c in range(X.shape[1])] if names is None else names
-            if self.categorical.isdisjoint(own):
+        if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
+            names = list(X.columns)
+        own = array_names(X.shape[1]) if names is None else names
+        if self.categorical.isdisjoint(own):  # else a 0 may be a level
+            numbers = numbers_of(X)
+            if numbers is not None:
+                X = SparseMatrix.of_dense(numbers) if self.is_wide else SparseMatrix.of(numbers)
+            if isinstance(X, SparseMatrix):
                 return self._batch(self._read_matrix(X, names, learning=learning, rows=rows))
-            names = own
-        dicts = to_dicts(X, names)
+        dicts = to_dicts(X, own)
         chosen = dicts if rows is None else [dicts[i] for i in rows]
         return self.read_dicts(chosen, learning=learning, rows=rows)
 
