@@ -377,6 +377,22 @@ def test_a_wide_table_as_a_sparse_matrix_and_rows_without_cells():
     assert model._tree.encoder.row_face.n_sparse == 600
 
 
+@pytest.mark.parametrize("make", [pd.Series, MappingProxyType, lambda row: row | {"no": pd.NA}])
+def test_zeros_of_a_wide_table_are_numbers_in_rows_of_any_kind(make):
+    rng = np.random.default_rng(1)
+    X = rng.normal(3, 1, size=(80, 600)) * (rng.random((80, 600)) < 0.7)
+    y = (X[:, 0] > 3).astype(int)
+    model, told = (DynamicModelTreeClassifier().fit(X, y) for _ in range(2))
+    rows = [{f"x{j}": value for j, value in enumerate(row)} for row in X[:5].tolist()]
+    for row in rows:
+        expected = told.predict_proba_one(row)
+        assert model.predict_proba_one(make(row)) == expected
+        model.learn_one(make(row | {"new": 0.0}), 1)
+        told.learn_one(row, 1)
+    np.testing.assert_array_equal(model.predict_proba(X), told.predict_proba(X))
+    assert model._tree.encoder.row_face.n_sparse == 600
+
+
 def test_names_stay_as_they_are_when_somebody_asks_for_them():
     X, y = messages(200)
     model = DynamicModelTreeClassifier(absent="zero")

@@ -130,9 +130,12 @@ class SparseFeatures:
         if not (learning and self._is_over):
             found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
-            plain = [check_row(row, i, rows, self.categorical) for i, row in enumerate(given)]
+            plain = [
+                check_row(row, i, rows, self.categorical, zeros=self.is_wide)
+                for i, row in enumerate(given)
+            ]
             if learning:
-                self.admit(Counter(name for row in plain for name in row))
+                self.admit(Counter(name for row in plain for name, number in row.items() if number))
             found = self.row_face.read_dicts(plain, learning=False)
             assert found is not None
         return self._batch(found)
@@ -306,9 +309,17 @@ def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, 
 
 
 def check_row(
-    row: Any, place: int, rows: Rows, categorical: frozenset[Hashable] = frozenset()
+    row: Any,
+    place: int,
+    rows: Rows,
+    categorical: frozenset[Hashable] = frozenset(),
+    *,
+    zeros: bool = False,
 ) -> dict[Hashable, float]:
-    """Return the features of a row, each level as one; raise if it is invalid."""
+    """Return the features of a row, each level as one; raise if it is invalid.
+
+    With `zeros` those that are 0 are among them: in wide tables they are numbers like any other.
+    """
     if not hasattr(row, "items"):
         raise TypeError(f"a row must be a dict of feature names to values, got {shown(row)}")
     held: dict[Hashable, float] = {}
@@ -321,10 +332,10 @@ def check_row(
             held[f"{name} == {_level(value)}"] = 1.0
         elif not is_missing(value):
             if isinstance(value, TIME_TYPES):
-                held |= check_row(split_row({name: value}, ()), place, rows)
+                held |= check_row(split_row({name: value}, ()), place, rows, zeros=zeros)
                 continue
             number = float(to_numbers(name, [value], where)[0])
-            if number != 0:
+            if number != 0 or zeros:
                 held[name] = number
     check_names(held)
     return held
