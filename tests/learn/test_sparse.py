@@ -393,6 +393,19 @@ def test_zeros_of_a_wide_table_are_numbers_in_rows_of_any_kind(make):
     assert model._tree.encoder.row_face.n_sparse == 600
 
 
+@pytest.mark.parametrize("n_columns", [4, 600])
+@pytest.mark.parametrize("kind", [object, "Int64"])
+def test_columns_without_names_are_the_same_ones_whatever_their_types(n_columns, kind):
+    """Names that are no text are no names for scikit-learn's methods: position counts."""
+    rng = np.random.default_rng(1)
+    X = pd.DataFrame(rng.integers(0, 5, (60, n_columns)))
+    y = (X[0] > 2).astype(int)
+    model = DynamicModelTreeClassifier(absent="zero" if n_columns == 4 else None).fit(X, y)
+    other = X.copy()
+    other[1] = other[1].astype(kind)
+    np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(X))
+
+
 def test_names_stay_as_they_are_when_somebody_asks_for_them():
     X, y = messages(200)
     model = DynamicModelTreeClassifier(absent="zero")

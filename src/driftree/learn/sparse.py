@@ -289,23 +289,22 @@ def numbers_of(X: Table) -> NDArray[Any] | None:
     return np.column_stack([*X.arrays.values()]) if isinstance(X, Columns) else to_numpy(X)
 
 
-def to_dicts(X: Table, names: Sequence[Hashable] | None) -> list[dict[Hashable, Any]]:
-    """Return the rows of a table as dicts."""
-    if isinstance(X, np.ndarray):
-        own = [f"x{j}" for j in range(X.shape[1])] if names is None else list(names)
-        return [dict(zip(own, row, strict=True)) for row in X.tolist()]
-    if isinstance(X, DictRows):
-        return [{name: row.get(name) for name in X.columns} for row in X.rows]
-    if isinstance(X, Columns):
-        columns: Iterable[list[Any]] = (array.tolist() for array in X.arrays.values())
-        return [dict(zip(X.columns, row, strict=True)) for row in zip(*columns, strict=True)]
+def to_dicts(X: Table, names: Sequence[Hashable]) -> list[dict[Hashable, Any]]:
+    """Return the rows of a table with these names of columns as dicts."""
     if isinstance(X, SparseMatrix):
-        assert names is not None
         held = [names[c] for c in X.matrix.indices.tolist()]
         cells = list(zip(held, X.matrix.data.tolist(), strict=True))
         return [dict(cells[i:j]) for i, j in pairwise(X.matrix.indptr.tolist())]
-    rows: list[Any] = X.rows(named=True)
-    return rows
+    if isinstance(X, DictRows):
+        return [{name: row.get(name) for name in names} for row in X.rows]
+    rows: Iterable[Sequence[Any]]
+    if isinstance(X, np.ndarray):
+        rows = X.tolist()
+    elif isinstance(X, Columns):
+        rows = zip(*(array.tolist() for array in X.arrays.values()), strict=True)
+    else:
+        rows = X.iter_rows()
+    return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def check_row(
