@@ -469,6 +469,19 @@ def test_infinite_numbers_are_refused_and_change_nothing():
     assert model.predict_proba_one(X[0]) == before
 
 
+@pytest.mark.parametrize("weights", [None, [1, 0, 1, 1, 1, 1]])
+@pytest.mark.parametrize("make", [list, pd.DataFrame])
+def test_an_error_in_sparse_rows_says_which_row(make, weights):
+    rows = [{"a": 1.0, "t": "x"} for _ in range(6)]
+    rows[4]["a"] = math.inf
+    model = DynamicModelTreeClassifier(absent="zero")
+    with pytest.raises(ValueError, match=r"infinity .*column 'a', row 4;"):
+        model.learn_many(make(rows), [0, 1] * 3, weights)
+    rows[4]["a"] = [1]
+    with pytest.raises(TypeError, match="column 'a', row 4:"):
+        model.learn_many(make(rows), [0, 1] * 3, weights)
+
+
 @pytest.mark.parametrize("forest", [False, True])
 def test_no_name_of_a_refused_row_stays(forest):
     X, y = messages(60)

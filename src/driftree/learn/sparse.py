@@ -322,7 +322,7 @@ def check_row(
     if not hasattr(row, "items"):
         raise TypeError(f"a row must be a dict of feature names to values, got {shown(row)}")
     held: dict[Hashable, float] = {}
-    where = None if rows is None else rows[place : place + 1]
+    where = np.array([place]) if rows is None else rows[place : place + 1]
     for name, value in row.items():
         is_level = isinstance(value, str) or (name in categorical and not is_missing(value))
         if is_level or isinstance(value, TIME_TYPES):
