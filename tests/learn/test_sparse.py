@@ -836,6 +836,38 @@ def test_0_is_a_level_of_declared_features_in_tables_too(make):
     assert (model.predict(table(300)) == y).all()
 
 
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "learn_many"])
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, dict])
+@pytest.mark.parametrize("forest", [False, True])
+def test_features_of_sparse_rows_may_be_declared_by_position(forest, make, method, tmp_path):
+    rng = np.random.default_rng(1)
+    columns = {"v": rng.normal(size=200), "code": rng.integers(0, 3, 200)}
+    y = (columns["code"] == 1).astype(int)
+    kind = driftree.DynamicModelForestClassifier if forest else DynamicModelTreeClassifier
+    model, told = (kind(absent="zero", categorical=own) for own in ([1], ["code"]))
+    for own in (model, told):
+        getattr(own, method)(make(columns), y)
+    row = {"code": 0, "v": 1.0}
+    model.save(tmp_path / "model.dmt")
+    for own in (model, driftree.load(tmp_path / "model.dmt"), pickle.loads(pickle.dumps(model))):
+        assert own.predict_proba_one(row) == told.predict_proba_one(row)
+        own.learn_one(row | {"code": 7}, 1)
+        assert "code == 7" in own._tree.encoder.row_face.sparse_names()
+
+
+@pytest.mark.parametrize("categorical", [["zz"], [7]])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "make",
+    [pd.DataFrame, np.asarray, scipy.sparse.csr_array, lambda X: [{"a": x} for x in X[0].tolist()]],
+)
+def test_declared_features_of_sparse_rows_must_exist(make, method, categorical):
+    model = DynamicModelTreeClassifier(absent="zero", categorical=categorical)
+    with pytest.raises(ValueError, match=f"`categorical` names {categorical[0]!r}"):
+        getattr(model, method)(make(np.eye(3)), [0, 1, 0])
+    assert not model.__sklearn_is_fitted__()
+
+
 def test_a_wide_table_with_declared_features_is_learnt_jointly():
     rng = np.random.default_rng(1)
     X = np.column_stack([rng.integers(1, 6, 60), rng.normal(size=(60, 520))])

@@ -82,7 +82,7 @@ class Encoder:
         self.sparse = sparse
         self.row_face = row_face
         self.engine = engine
-        self.categorical = as_set(categorical)
+        self._categorical = as_set(categorical)
         self.indicators = indicators
         self._has_warned = False
 
@@ -91,6 +91,11 @@ class Encoder:
     def known(self) -> Vocabulary:
         """The present vocabulary."""
         return self.row_face.known  # type: ignore[no-any-return]
+
+    @property
+    def categorical(self) -> frozenset[Hashable]:
+        """Names or positions of the features that the user lists as categorical."""
+        return self._categorical if self.sparse is None else self.sparse.categorical
 
     @property
     def names(self) -> dict[Hashable, int]:
@@ -149,6 +154,8 @@ class Encoder:
         """
         if self.sparse is not None:
             self._check_own(getattr(X, "columns", ()) if names is None else names)
+            if self.categorical and learning:
+                self._declare(X, names, is_first=is_first)
             return self.sparse.read(X, names, learning=learning, rows=rows)
         if names is None:
             names = self._own_names(X)
@@ -275,6 +282,22 @@ class Encoder:
             for place in self.categorical - found
             if isinstance(place, int) and 0 <= place < len(names)
         )
+
+    def _declare(self, X: Table, names: Sequence[Hashable] | None, *, is_first: bool) -> None:
+        """Replace positions in `categorical` by names: sparse rows have no order."""
+        assert self.sparse is not None
+        is_table = not isinstance(X, DictRows) and self.sparse.row_face.n_sparse == 0
+        if not is_first and not is_table:
+            return
+        if names is None:
+            if isinstance(X, (np.ndarray, SparseMatrix)):
+                names = array_names(X.shape[1])
+            else:
+                names = list(X.columns)
+        if is_first:
+            self.check_declared(names)
+        places = set(range(len(names)))
+        self.sparse.declare(self.declared(names) | (self.categorical - places))
 
     def check_declared(self, names: Sequence[Hashable]) -> None:
         """Raise if `categorical` lists a feature that does not exist."""

@@ -59,7 +59,7 @@ class SparseFeatures:
         Defines when a feature gets a column.
     max_features : int
         Largest number of names.
-    categorical : frozenset of names
+    categorical : frozenset of names or positions
         Features whose values are levels even if they are numbers.
     """
 
@@ -75,14 +75,19 @@ class SparseFeatures:
         self.engine = engine
         self.constants = constants
         self.max_features = max_features
-        columns = (f"x{place}" for place in categorical if isinstance(place, int))  # of arrays
-        self.categorical = categorical.union(columns)
-        if categorical:
-            row_face.declare(self.categorical)
+        self.declare(categorical)
         self.is_wide = False
         """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
         self.expect()
         self._plan_look()
+
+    def declare(self, categorical: frozenset[Hashable]) -> None:
+        """Set which features are categorical, by name; positions are those of arrays."""
+        self.categorical = categorical
+        columns = (f"x{place}" for place in categorical if isinstance(place, int))
+        self.with_levels = categorical.union(columns)
+        if categorical:
+            self.row_face.declare(self.with_levels)
 
     # ------------------------------------------------------------------ rows
     def expect(self, n_new: int = 0) -> None:
@@ -111,7 +116,7 @@ class SparseFeatures:
         if names is None and not isinstance(X, (np.ndarray, SparseMatrix)):
             names = list(X.columns)
         own = array_names(X.shape[1]) if names is None else names
-        if self.categorical.isdisjoint(own):  # else a 0 may be a level
+        if self.with_levels.isdisjoint(own):  # else a 0 may be a level
             numbers = numbers_of(X)
             if numbers is not None:
                 X = SparseMatrix.of_dense(numbers) if self.is_wide else SparseMatrix.of(numbers)
@@ -131,7 +136,7 @@ class SparseFeatures:
             found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
             plain = [
-                check_row(row, i, rows, self.categorical, zeros=self.is_wide)
+                check_row(row, i, rows, self.with_levels, zeros=self.is_wide)
                 for i, row in enumerate(given)
             ]
             if learning:
