@@ -406,6 +406,22 @@ def test_columns_without_names_are_the_same_ones_whatever_their_types(n_columns,
     np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(X))
 
 
+def test_a_wide_table_of_objects_is_that_of_its_numbers():
+    rng = np.random.default_rng(1)
+    X = rng.normal(3, 1, size=(60, 600)) * (rng.random((60, 600)) < 0.7)
+    X[3, 4] = np.nan
+    y = (X[:, 0] > 3).astype(int)
+    told = DynamicModelTreeClassifier().fit(X, y)
+    objects = X.astype(object)
+    objects[3, 4] = None
+    for given in (objects, objects.tolist()):
+        model = DynamicModelTreeClassifier().fit(given, y)
+        assert model._tree.encoder.sparse.is_wide
+        np.testing.assert_array_equal(model.predict_proba(given), told.predict_proba(X))
+    objects[:, 6] = "text"
+    assert DynamicModelTreeClassifier().fit(objects, y)._tree.encoder.sparse is None
+
+
 def test_names_stay_as_they_are_when_somebody_asks_for_them():
     X, y = messages(200)
     model = DynamicModelTreeClassifier(absent="zero")

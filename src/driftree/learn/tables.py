@@ -452,6 +452,8 @@ def _to_rectangle(X: Any, estimator: object) -> NDArray[Any] | SparseMatrix:
             _check_listed_rows(X)
     if X.dtype.kind == "T":
         X = X.astype(object)  # which scikit-learn knows
+    if X.dtype.kind == "O" and X.ndim == 2 and X.shape[1] > WIDE:  # wide, if all are numbers
+        X = _to_column(X.ravel().tolist()).reshape(X.shape)
     if X.dtype.kind in "mMV":
         raise TypeError(
             f"X holds values of type {X.dtype}: convert them to numbers (dates to days since some "
