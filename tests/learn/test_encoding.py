@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -431,3 +432,14 @@ def test_names_that_would_break_or_turn_a_line_are_shown_as_python_writes_them()
     model.learn_one({"two\nlines": 1.0, "\u202eturned": 2.0, "größe": 3.0}, "yes")
     assert model._tree.encoder.display_names == ["two\\nlines", "\\u202eturned", "größe"]
     assert model.predict_one({"two\nlines": 1.0}) == "yes"
+
+
+@pytest.mark.parametrize("absent", ["missing", "zero"])
+def test_a_signaling_nan_of_decimal_is_missing(absent):
+    rows = [{"a": 1.0, "b": Decimal("sNaN")}, {"a": 2.0, "b": 3.0}] * 5
+    plain = [{name: value for name, value in row.items() if name == "a"} for row in rows[::2]]
+    model = DynamicModelTreeClassifier(absent=absent)
+    model.learn_many(rows, [0, 1] * 5)
+    model.learn_one(rows[0], 0)
+    assert model.predict_proba_one(rows[0]) == model.predict_proba_one(plain[0])
+    model.fit(np.array([[row["a"], row["b"]] for row in rows], dtype=object), [0, 1] * 5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import reprlib
 from collections import Counter
+from decimal import InvalidOperation
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -152,7 +153,10 @@ def is_missing(cell: Any) -> bool:
     """
     if cell is None or cell is np.ma.masked or type(cell).__name__ == "NAType":
         return True
-    differs = cell != cell  # noqa: PLR0124 (NaN is the value that is not itself)
+    try:
+        differs = cell != cell  # noqa: PLR0124 (NaN is the value that is not itself)
+    except InvalidOperation:  # Decimal's signaling NaN, which cannot be compared
+        return True
     return isinstance(differs, (bool, np.bool_)) and bool(differs)
 
 
