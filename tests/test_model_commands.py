@@ -201,6 +201,7 @@ def test_what_would_have_to_change_is_said(folder):
     [
         (["explain", "{model}", "aeg=3"], "the model has no feature 'aeg': it knows 'applied'"),
         (["explain", "{model}", "age=old"], "age=old: expected a number, got 'old'"),
+        (["explain", "{model}", "age=3", "age=4"], "'age' is given twice, as '3' and '4'"),
         (["explain", "{model}", "age"], "a row is name=value for each feature, or one JSON object"),
         (["explain", "{model}", '{"age": '], "the row is not JSON"),
         (["predict", "{model}", "{rents}"], "has none of the columns that the model knows"),

@@ -288,7 +288,14 @@ def _read_row(words: Sequence[str]) -> dict[str, str]:
                 f"a row is name=value for each feature, or one JSON object such as "
                 f"{json.dumps({'age': 31})}, got {word!r}"
             )
-    return {name: value for name, _, value in pairs}
+    row: dict[str, str] = {}
+    for name, _, value in pairs:
+        if name in row:
+            raise ValueError(
+                f"{name!r} is given twice, as {row[name]!r} and {value!r}: give it once"
+            )
+        row[name] = value
+    return row
 
 
 def _questions(known: KnownRows) -> tuple[list[str], Any]:
