@@ -196,7 +196,7 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     """Return how a number is scaled and clipped: see `LeafModel`."""
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
-    is_clipped = tree.parameters.setting != "paper" and not engine.scale_is_indicator[j]
+    is_clipped = tree.parameters.setting != "paper"
     reach = float(engine.scale_limit[j]) / factor if is_clipped and factor > 0 else None
     return {
         "if_missing": shift if math.isnan(engine.absent[j]) else float(engine.absent[j]),

@@ -56,7 +56,9 @@ class TreeBends:
         trial = node.bend
         if trial is None or self.has_no_trials(node) or trial.gain < self.bend_level(node):
             return
-        second = max((t.gain for t in node.trials), default=None)
+        ready = [t for t in node.trials if min(t.n) >= self.MIN_SIDE]
+        gains = (t.gain if node.split is None else min(t.gain, t.replacement_gain) for t in ready)
+        second = max(gains, default=None)
         kind = "bend" if trial.added else "unbend" if trial.removed else "memory"
         sums = trial.node_loss, trial.loss, trial.evidence
         self.record(kind, node, self.bend_level(node), *sums, second=second, n_removed=0)
