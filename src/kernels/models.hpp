@@ -228,7 +228,7 @@ struct Blend {
         for (int j = 0; levels && j < kLevelInputs; j++) {
             convert_matrix(s, parts, levels[j], 1.0 / to.factor, to.shows_level ? -0.5 * to.shift / to.factor : 0.0);
             for (int k = 0; k < s.outputs; k++) parts.squares[k * s.stride + levels[j]] *= square;
-            if (!to.shows_level) part(s, parts, levels[j]);
+            if (!to.shows_level) detach(s, parts, levels[j]);
         }
         parts.state->scale *= square;
         parts.state->trace = parts.state->scale * trace_of(s, parts);
@@ -455,7 +455,7 @@ private:
         });
     }
     // Makes a weight independent of the others: what they learn without its input tells nothing about it.
-    static void part(const Shape& s, const BlendParts& parts, int column) {
+    static void detach(const Shape& s, const BlendParts& parts, int column) {
         parts.with_matrix([&](auto* matrix) {
             for (int c = 0; c < s.columns; c++) {
                 if (c == column) continue;
