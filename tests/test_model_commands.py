@@ -62,17 +62,22 @@ def test_predictions_are_those_of_the_model(folder):
     assert np.mean(is_right[1000:]) > 0.8  # in the middle the rule has changed
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
-def test_rows_may_come_in_any_format_order_and_number(folder, tmp_path, form):
-    pd = pytest.importorskip("pandas")
-    frame = pd.read_csv(folder / "loans.csv", nrows=3)[["owner", "income", "age", "applied"]]
-    path = tmp_path / f"rows.{form}"
+def write_rows(frame, folder, form):
+    path = folder / f"rows.{form}"
     if form == "csv":
         frame.to_csv(path, index=False)
     elif form == "jsonl":
         frame.to_json(path, orient="records", lines=True)
     else:
         frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
+def test_rows_may_come_in_any_format_order_and_number(folder, tmp_path, form):
+    pd = pytest.importorskip("pandas")
+    frame = pd.read_csv(folder / "loans.csv", nrows=3)[["owner", "income", "age", "applied"]]
+    path = write_rows(frame, tmp_path, form)
     result = run("predict", folder / "loans/model.dmt", path)
     assert result.exit_code == 0, result.output
     assert "lacks 'purpose': missing in all rows" in result.stderr
@@ -147,13 +152,7 @@ def test_levels_and_labels_are_found_in_any_spelling(tmp_path, form):
     for row, label in zip(X.to_dict("records"), y.tolist(), strict=True):
         model.learn_one(row, label)
     model.save(tmp_path / "model.dmt")
-    path = tmp_path / f"rows.{form}"
-    if form == "csv":
-        frame.to_csv(path, index=False)
-    elif form == "jsonl":
-        frame.to_json(path, orient="records", lines=True)
-    else:
-        frame.to_parquet(path)
+    path = write_rows(frame, tmp_path, form)
     rows = table_of(run("predict", tmp_path / "model.dmt", path).stdout)
     expected = [model.predict_proba_one(row)[True] for row in X.to_dict("records")]
     np.testing.assert_allclose([float(row["P(True)"]) for row in rows], expected)
