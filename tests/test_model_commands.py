@@ -163,6 +163,29 @@ def test_levels_and_labels_are_found_in_any_spelling(tmp_path, form):
     assert [set(codes) for codes in again._tree.encoder.levels] == [{0.0, 1.0, 2.0}, {False, True}]
 
 
+@pytest.mark.parametrize("word", [str, lambda truth: str(truth).lower()])
+def test_text_that_means_true_is_found_in_any_spelling(tmp_path, word):
+    """A model that learnt CSV has the text True, where JSON has true, and R has TRUE."""
+    model, path = DynamicModelTreeClassifier(), tmp_path / "model.dmt"
+    truths = np.random.default_rng(1).uniform(size=300) < 0.5
+    for truth in truths.tolist():
+        model.learn_one({"late": word(truth), "car": "van"}, word(not truth))
+    model.save(path)
+    (tmp_path / "rows.jsonl").write_text('{"late": true, "old": false}\n' * 3)
+    (tmp_path / "rows.csv").write_text("late,old\nTrue,False\ntrue,false\nTRUE,FALSE\n")
+    for rows in ("rows.jsonl", "rows.csv"):
+        found = table_of(run("predict", path, tmp_path / rows).stdout)
+        expected = [model.predict_proba_one({"late": word(True)})[word(True)]] * 3
+        np.testing.assert_allclose([float(row[f"P({word(True)})"]) for row in found], expected)
+    why = run("explain", path, '{"late": true}', "--target", "TRUE").output
+    assert f"late = '{word(True)}'" in why
+    for rows in ("rows.jsonl", "rows.csv"):
+        assert run("learn", path, tmp_path / rows, "--target", "old").exit_code == 0
+    again = driftree.load(path)
+    assert set(again.classes_) == {word(False), word(True)}
+    assert set(again._tree.encoder.levels[0]) == {word(False), word(True)}
+
+
 def test_a_label_is_named_as_in_json(tmp_path):
     model = DynamicModelTreeClassifier()
     for i in range(300):

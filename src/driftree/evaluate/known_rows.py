@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from driftree.streams.stream import Task
 
 BATCH_ROWS = 1000
+TRUTHS = {"True", "true", "TRUE", "False", "false", "FALSE"}
 
 
 class KnownRows:
@@ -161,7 +162,7 @@ class KnownRows:
 
     def _level_cells(self, name: Any, cells: NDArray[Any]) -> NDArray[Any]:
         levels = self.levels.get(name)
-        if levels is None or all(isinstance(level, str) for level in levels.values()):
+        if levels is None or all(text == level for text, level in levels.items()):
             return cells
         return as_objects([cell if cell is None else levels.get(str(cell), cell) for cell in cells])
 
@@ -223,10 +224,13 @@ def by_text(values: Iterable[Any]) -> dict[str, Any]:
 
 
 def _spellings(value: Any) -> list[str]:
-    """Return the usual texts for a value: JSON has true for True, tables have 1 for 1.0."""
+    """Return the usual texts for a value: JSON has true for True, tables have 1 for 1.0.
+
+    The text "True" has them, too: a model that learnt a CSV file knows no other True.
+    """
     text = str(value)
-    if isinstance(value, bool):
-        return [text, text.lower(), text.upper()]
+    if text in TRUTHS:
+        return [text, text.title(), text.lower(), text.upper()]
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return [text, f"{int(value)}", f"{int(value)}.0"]
     return [text]
