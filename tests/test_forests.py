@@ -627,6 +627,16 @@ def test_explanations_of_counts_are_of_logarithms():
     assert "What makes the logarithm of the number" in str(why)
 
 
+def test_explanations_tell_numbers_far_from_0_in_full():
+    frame, _ = draw(600)
+    model = DynamicModelForestRegressor(n_trees=2)
+    frame["lon"] = -122.42 + 0.01 * frame.b
+    model.learn_many(frame, 51234.5 + 1000 * frame.b)
+    told = [model.explain_one(row) for row in frame[:2].to_dict("records")]
+    assert str(told[0]).startswith(f"Prediction: {told[0].prediction:,.0f}")
+    assert len({re.search(r"lon = (.*)", str(why))[1] for why in told}) == 2
+
+
 def test_counterfactuals_hold_for_the_forest():
     frame, y = draw(2000)
     model = learn(DynamicModelForestClassifier, frame, y)

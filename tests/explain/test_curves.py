@@ -197,6 +197,13 @@ def test_knots_of_numbers_far_from_0_are_told_apart(shift, width):
         assert len(set(told)) == n_knots, text
 
 
+@pytest.mark.parametrize(("shift", "width"), [(-122.42, 0.03), (1.7e9, 0.5)])
+def test_values_of_rows_far_from_0_are_told_apart(shift, width):
+    model = learn_far(shift, width)
+    told = [str(model.explain_one({"lon": shift + width * part})) for part in (0.1, 0.3, 0.5)]
+    assert len({re.search(r"lon = (-?[\d.,]+)", text)[1] for text in told}) == 3, told
+
+
 def test_a_leaf_tells_of_a_curve_only_where_it_has_rows():
     model = learn(2, 9)
     assert model.n_leaves_ > 1

@@ -169,7 +169,14 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         predictions=predictions,
         unit=number_unit(tree),
         cut=tree.target.cut,
+        spreads=_spreads(tree, encoder),
     )
+
+
+def _spreads(tree: Tree, encoder: Encoder) -> dict[str, float]:
+    """Return the standard deviations of the numbers, as far as they vary."""
+    scales = zip(encoder.display_names, tree.engine.scale_factor.tolist(), strict=True)
+    return {name: 0.5 / factor for name, factor in scales if factor > 0}
 
 
 def _limit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
@@ -18,7 +18,7 @@ from driftree.explain.text import (
     say_unknown,
     write_number,
 )
-from driftree.learn.events import format_number, join_path
+from driftree.learn.events import ALL_DIGITS, DIGITS, format_number, join_path
 from driftree.learn.imbalance import decide
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ class Explanation:
         Regressors: how the target is scaled in the models.
     threshold : tuple of label and float, or None
         The positive label and its decision threshold.
+    spreads : dict of name to float
+        Standard deviation of each number over the stream, which tells how many digits it needs.
     """
 
     prediction: Hashable
@@ -125,6 +127,7 @@ class Explanation:
     error: float | None = None
     unit: Unit | None = None
     threshold: tuple[Hashable, float] | None = None
+    spreads: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return in_words(self)
@@ -221,6 +224,8 @@ class Explanations:
         Regressors: how the target is scaled in the models.
     cut : Cut or None
         The threshold, if there is one.
+    spreads : dict of name to float
+        Standard deviations of the numbers over the stream.
     """
 
     known_values: NDArray[np.float64]
@@ -237,6 +242,7 @@ class Explanations:
     predictions: NDArray[np.float64] | None = None
     unit: Unit | None = None
     cut: Cut | None = None
+    spreads: dict[str, float] = field(default_factory=dict)
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -322,6 +328,7 @@ class Explanations:
             error=facts.error,
             unit=self.unit,
             threshold=told_threshold(self.cut, self.labels),
+            spreads=self.spreads,
         )
 
     def _prediction(self, place: int) -> Any:
@@ -486,7 +493,7 @@ def _about_number(why: Explanation, unit: Unit) -> ExplanationLines:
         *_certainty_of_number(why, unit),
     ]
     return ExplanationLines(
-        head, _ledger(why.contributions, why.row, lambda value: _signed(value, unit)), tail
+        head, _ledger(why.contributions, why, lambda value: _signed(value, unit)), tail
     )
 
 
@@ -530,7 +537,7 @@ def _for_and_against(
     intercept, contributions = _over(why, second)
     noise = " without noise" if any(why.floor) else ""
     of = f"Log-odds{noise} of {names[why.prediction]} over {names[second]}"
-    entries = _ledger(contributions, why.row, lambda value: f"{value:+8.2f}", sides=SIDES)
+    entries = _ledger(contributions, why, lambda value: f"{value:+8.2f}", sides=SIDES)
     total = intercept + sum(contributions.values())
     tail = [f"    An average row has {intercept:+.2f}, this one {total:+.2f}."]
     if why.label == second:
@@ -546,7 +553,7 @@ def _for_and_against(
 
 def _ledger(
     contributions: dict[str, float],
-    row: dict[str, object],
+    why: Explanation,
     write: Callable[[float], str],
     sides: tuple[str, str, str] = ("", "", ""),
 ) -> list[FeatureLine]:
@@ -560,7 +567,7 @@ def _ledger(
     )
     shown, rest = strongest[:MOST_SHOWN], strongest[MOST_SHOWN:]
     entries = [
-        FeatureLine(sides[value < 0], write(value), f"{one_line(name)} {_value(row[name])}", value)
+        FeatureLine(sides[value < 0], write(value), f"{one_line(name)} {_value(why, name)}", value)
         for name, value in shown
     ]
     if rest:
@@ -595,10 +602,28 @@ def _certainty(why: Explanation, name: str) -> list[str]:
     return [NOT_KNOWN]
 
 
-def _value(value: object) -> str:
+def _value(why: Explanation, name: str) -> str:
+    value = why.row[name]
     if value is None:
         return "is missing"
-    return f"= {format_number(value) if isinstance(value, float) else one_line(repr(value))}"
+    return f"= {write_value(value, why.spreads.get(name))}"
+
+
+def write_value(value: object, spread: float | None) -> str:
+    """Format a value of a row: a number down to about a hundredth of its standard deviation.
+
+    Examples
+    --------
+    >>> write_value(-122.41942, 0.03), write_value(51234.5, 2e4), write_value("van", None)
+    ('-122.4194', '51,234', "'van'")
+    """
+    if not isinstance(value, float):
+        return one_line(repr(value))
+    digits = DIGITS
+    if spread and value:
+        finer = math.floor(math.log10(abs(value))) - math.floor(math.log10(spread))
+        digits = min(max(digits, 3 + finer), ALL_DIGITS)
+    return format_number(value, digits)
 
 
 # ---------------------------------------------------------------------- shap

@@ -8,7 +8,7 @@ log-odds, and all of its contributions by the same factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,9 +24,16 @@ from driftree.explain.contributions import (
     with_parts,
 )
 from driftree.explain.counterfactual.forest import forest_counterfactual
-from driftree.explain.explanation import told_threshold
+from driftree.explain.explanation import told_threshold, write_value
 from driftree.explain.sparse import unknown_names
-from driftree.explain.text import label_texts, one_line, percent, say_threshold, say_unknown
+from driftree.explain.text import (
+    label_texts,
+    one_line,
+    percent,
+    say_threshold,
+    say_unknown,
+    write_number,
+)
 from driftree.learn.columns import Batch, News
 from driftree.learn.events import join_path
 from driftree.learn.state import undisturbed
@@ -120,6 +127,8 @@ class ForestExplanation:
         The positive label and its decision threshold.
     unit : Unit or None
         For regressors: the unit of the numbers, and whether they are logarithms.
+    spreads : dict of name to float
+        Standard deviation of each number over the stream, which tells how many digits it needs.
     """
 
     prediction: Any
@@ -132,12 +141,13 @@ class ForestExplanation:
     unknown: tuple[Hashable, ...] = ()
     threshold: tuple[Hashable, float] | None = None
     unit: Unit | None = None
+    spreads: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        if not self.probabilities:
-            is_log = self.unit is not None and self.unit.has_log_link
-            head = f"Prediction: {self.prediction:,.4g}"
-            what = f"What makes {'the logarithm of ' if is_log else ''}the number"
+        if self.unit is not None:
+            log = "the logarithm of " if self.unit.has_log_link else ""
+            head = f"Prediction: {write_number(self.prediction, self.unit)}"
+            what = f"What makes {log}the number"
             intercept, parts = self.intercept, self.contributions
         else:
             names = label_texts(self.probabilities)
@@ -150,7 +160,9 @@ class ForestExplanation:
                 intercept, parts = self.intercept[self.prediction], parts[self.prediction]
         lines = [head, f"{what}, compared with an average row:"]
         for name, part in list(parts.items())[:SHOWN]:
-            value = f" = {_show(self.row[name])}" if name in self.row else ""
+            value = (
+                f" = {_show(self.row[name], self.spreads.get(name))}" if name in self.row else ""
+            )
             lines.append(f"    {part:+8.2f}  {name}{value}")
         rest = list(parts.values())[SHOWN:]
         if rest:
@@ -168,10 +180,10 @@ class ForestExplanation:
         return "\n".join(lines)
 
 
-def _show(value: Any) -> str:
+def _show(value: Any, spread: float | None) -> str:
     if value is None:
         return "missing"
-    return f"{value:.4g}" if isinstance(value, float) else one_line(str(value))
+    return write_value(value, spread) if isinstance(value, float) else one_line(str(value))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +264,7 @@ class ForestExplanations:
             row=row,
             threshold=told_threshold(self.cut, self.labels),
             unit=self.trees[0].unit,
+            spreads=self.trees[0].spreads,
         )
 
     def _by_label(self, numbers: Doubles) -> dict[Hashable, float]:
