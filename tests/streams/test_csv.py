@@ -291,6 +291,7 @@ def test_a_truncated_file_gives_its_rows_and_then_an_error(tmp_path):
         ("a\ttarget\n2\t-1.000,25\n", r"'target' of .* decimal commas, such as '-1.000,25'"),
         ('"a,b\n1,2\n', "header of .* is malformed: unexpected end of data"),
         (gzip.compress(b"a,b\n", mtime=0)[:12], "is truncated or damaged after line 0"),
+        (gzip.compress(b"a,b\n", mtime=0)[:5], "is truncated or damaged after line 0"),
     ],
 )
 def test_files_that_are_no_tables(content, message, tmp_path):

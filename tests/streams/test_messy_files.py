@@ -391,6 +391,7 @@ def workbook(path):
             lambda path: path.write_bytes(zipped(a="1", b="2")),
             r"is a zip archive of 2 files \('a', 'b'\)",
         ),
+        (lambda path: path.write_bytes(zipped()), "is a zip archive without files"),
         (lambda path: path.write_bytes(b"BZh91AY"), "is compressed by bzip2: unpack it"),
         (lambda path: path.write_bytes(zipped(a="1")[:40]), "truncated or damaged zip archive"),
         (

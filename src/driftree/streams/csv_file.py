@@ -11,8 +11,6 @@ import csv
 import gzip
 import math
 import re
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +31,15 @@ from driftree.streams.csv_columns import (
     decide_target,
 )
 from driftree.streams.findings import Findings, find_column, find_target
-from driftree.streams.formats import JsonReader, Room, TooLongError, is_json, open_lines
+from driftree.streams.formats import (
+    DAMAGE,
+    JsonReader,
+    Room,
+    TooLongError,
+    damaged,
+    is_json,
+    open_lines,
+)
 from driftree.streams.sources import BadRow, BadRowError, BadRows, Source, pick_target
 
 if TYPE_CHECKING:
@@ -43,7 +49,6 @@ if TYPE_CHECKING:
 
     Reader = Any  # csv.reader's own type has no public name
 
-DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 FIRST_ROWS = 1000  # which decide the type of a column
 BLOCK_ROWS = 500  # 700 new lists would start a garbage collection: 15 % of the time
 DELIMITERS = ",;\t|"
@@ -377,10 +382,7 @@ class CsvFile(Source):
                 f"{error.encoding} ({error}): save the file as UTF-8, or open it with its encoding"
             )
         else:
-            damage = OSError(
-                f"{self.name} is truncated or damaged after line {line} ({error}): get the "
-                "compressed file again"
-            )
+            damage = damaged(self.name, line, error)
         damage.__cause__ = error
         return damage
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 N_HEAD = 64  # bytes that identify a format
 MAX_LINE = 2**22  # characters: hundreds of thousands of cells, in little memory
 MAX_PART = 2**24  # characters of a block of rows
-GZIP, ZIP = b"\x1f\x8b", b"PK\x03\x04"
+GZIP = b"\x1f\x8b"
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an archive without files
+DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
 ARROW: dict[bytes, Literal["Parquet", "Feather"]] = {b"PAR1": "Parquet", b"ARROW1": "Feather"}
 MODEL = b'{"__metadata__":{"driftree":'  # after eight bytes with the length of the header
 REFUSED = {
@@ -111,12 +113,21 @@ def open_packed(file: Any, stack: ExitStack, name: str) -> Any:
     else:
         check_head(head, name)
         return file
-    with suppress(EOFError, OSError, zlib.error, zipfile.BadZipFile):  # is raised when it is read
+    try:
         inner = file.peek(N_HEAD)[:N_HEAD]
-        if inner.startswith((GZIP, ZIP)):
-            raise ValueError(f"the file in {name} is compressed, too: unpack it")
-        check_head(inner, f"what is packed in {name}")
+    except DAMAGE as error:
+        raise damaged(name, 0, error) from error
+    if inner.startswith((GZIP, *ZIP)):
+        raise ValueError(f"the file in {name} is compressed, too: unpack it")
+    check_head(inner, f"what is packed in {name}")
     return file
+
+
+def damaged(name: str, line: int, error: Exception) -> OSError:
+    """Return the error of a compressed file that cannot be unpacked after a line."""
+    return OSError(
+        f"{name} is truncated or damaged after line {line} ({error}): get the compressed file again"
+    )
 
 
 def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
@@ -136,6 +147,8 @@ def _open_zip(file: Any, stack: ExitStack, name: str) -> Any:
     for start, what in OFFICE.items():
         if any(one.startswith(start) for one in names):
             raise ValueError(f"{name} is {what}: save the sheet or table as CSV in UTF-8")
+    if not names:
+        raise ValueError(f"{name} is a zip archive without files: pack the table again")
     if len(names) != 1:
         raise ValueError(
             f"{name} is a zip archive of {len(names)} files ({list_names(names)}): unpack it, or "
