@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import pickle
 import sqlite3
 import warnings
 import zipfile
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from driftree import DynamicModelTreeClassifier, cli
 from driftree.evaluate import Evaluation
-from driftree.streams import InputWarning, open_stream
+from driftree.streams import BadRowError, BadRowsWarning, InputWarning, open_stream
 
 N_ROWS = 300
 rng = np.random.default_rng(1)
@@ -314,6 +315,66 @@ def test_a_damaged_parquet_file_is_named(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(OSError, match=r"cut\.parquet is truncated or damaged Parquet \("):
         open_stream(path)
+
+
+def write_table(frame, path, form):
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    elif form == "jsonl":
+        rows = frame.astype(object).where(frame.notna(), None).to_dict("records")
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        getattr(frame, f"to_{form}")(path)
+
+
+@pytest.mark.filterwarnings("ignore::driftree.streams.InputWarning")
+@pytest.mark.parametrize("form", ["csv", "jsonl", "parquet", "feather"])
+def test_malformed_rows_are_named_and_skipped_in_every_format(form, tmp_path):
+    """At their place in the file, whatever the batches."""
+    n_rows, bad = 25_000, {12_345: "size", 12_399: "fee", 12_400: "size", 20_000: "y"}
+    numbers = np.arange(n_rows) % 7.0
+    frame = pd.DataFrame({"size": numbers, "fee": "$5", "y": np.where(numbers > 2, "a", "b")})
+    frame.loc[[12_345, 12_400], "size"] = [np.inf, -np.inf]
+    frame.loc[12_399, "fee"] = "much"
+    frame.loc[20_000, "y"] = None
+    path = tmp_path / "rows"
+    write_table(frame, path, form)
+    unit, first = {"csv": ("line", 2), "jsonl": ("line", 1)}.get(form, ("row", 1))
+    read_first = []
+    with pytest.raises(BadRowError) as error:
+        read_first.extend(y for _, y in open_stream(path, batch=1000))
+    assert sum(map(len, read_first)) == 12_345
+    where = f"{unit} {12_345 + first}, column 'size': expected a finite number"
+    assert where in str(error.value)
+    assert pickle.loads(pickle.dumps(error.value)).row == error.value.row
+    stream = open_stream(path, batch=1000, on_bad_row="skip")
+    with pytest.warns(BadRowsWarning):
+        read_all = np.concatenate([y for _, y in stream])
+    told = [(row.line - first, row.column) for row in stream.bad_rows.first]
+    assert told == list(bad.items())
+    assert read_all.tolist() == frame.drop([*bad]).y.tolist()
+    for skip, n_bad in ((12_344, 4), (12_350, 4), (24_000, 4)):
+        with pytest.warns(BadRowsWarning):
+            rest = np.concatenate([y for _, y in stream.batches(skip_rows=skip)])
+        assert rest.tolist() == read_all[skip:].tolist()
+        assert stream.bad_rows.count == n_bad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for n, n_bad in ((12_345, 0), (12_346, 1), (15_000, 3)):
+            some = open_stream(path, batch=1000, on_bad_row="skip", n_rows=n)
+            assert np.concatenate([y for _, y in some]).tolist() == read_all[:n].tolist()
+            assert some.bad_rows.count == n_bad
+
+
+@pytest.mark.filterwarnings("ignore::driftree.streams.InputWarning")
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("row", [0, 150])
+def test_a_malformed_row_among_the_first_is_named(form, row, tmp_path):
+    frame = table(fee=["$5"] * N_ROWS)
+    frame.loc[row, "fee"] = "much"
+    write_table(frame, tmp_path / "rows", form)
+    with pytest.raises(BadRowError, match=r"rows, (line|row) \d+, column 'fee': expected a number"):
+        list(open_stream(tmp_path / "rows"))
 
 
 def test_numbers_of_a_parquet_file_are_labels_where_that_is_asked(tmp_path):

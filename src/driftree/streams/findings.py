@@ -27,7 +27,9 @@ from driftree.streams.csv_columns import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from driftree.streams.csv_columns import ColumnHints, Kind
 
@@ -353,7 +355,7 @@ def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
             continue
         if is_time(series):
             parts = split_times(name, series.to_list())
-        elif column.form is not None or (column.kind == "number" and column.remark):
+        elif _is_written(column):
             parts = dict(column.features(to_cells(series.to_list())))
         else:
             result.append(series)
@@ -365,6 +367,40 @@ def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
     if [series.name for series in result] == frame.columns:
         return frame
     return frame.select(*result)
+
+
+def _is_written(column: CsvColumn) -> bool:
+    """Return whether a column of text holds numbers or times."""
+    return column.form is not None or (column.kind == "number" and column.remark != "")
+
+
+def find_faults(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> dict[int, tuple[Any, str]]:
+    """Return the malformed cells of a narwhals frame, the first of each row: column and reason."""
+    faults: dict[int, tuple[Any, str]] = {}
+    for name in frame.columns:
+        series, column = frame.get_column(name), columns[name]
+        if not column.is_used or is_time(series):
+            continue
+        for row, reason in _faults_of(series, column):
+            faults.setdefault(row, (name, reason))
+    return faults
+
+
+def _faults_of(series: Any, column: CsvColumn) -> Iterator[tuple[int, str]]:
+    if _is_written(column):
+        for row, cell in enumerate(to_cells(series.to_list())):
+            try:
+                column.parse(cell)
+            except ValueError as error:
+                yield row, str(error)
+    elif column.kind == "number" and series.dtype.is_float():
+        yield from find_infinite(series.to_numpy())
+
+
+def find_infinite(numbers: NDArray[np.floating]) -> Iterator[tuple[int, str]]:
+    """Yield the places of infinite numbers, and what is wrong with them."""
+    for place in np.flatnonzero(np.isinf(numbers)).tolist():
+        yield place, f"expected a finite number, got {numbers[place]}"
 
 
 def _nulled(values: Any) -> list[Any]:

@@ -28,6 +28,8 @@ from driftree.streams.findings import (
     decide_series,
     find_cells,
     find_columns,
+    find_faults,
+    find_infinite,
     find_target,
 )
 from driftree.streams.rows import (
@@ -69,10 +71,11 @@ class BadRow(NamedTuple):
     column: str | int | None  # by number, from 1, if it has no name; None: the row has no cells
     reason: str
     last_line: int | None = None  # if it is not the first one
+    unit: str = "line"  # Parquet and Feather files have rows
 
     def __str__(self) -> str:
         column = "" if self.column is None else f", column {self.column!r}"
-        line = f"line {self.line}"
+        line = f"{self.unit} {self.line}"
         if self.last_line not in (None, self.line):
             line = f"lines {self.line:,} to {self.last_line:,}"
         return f"{self.file}, {line}{column}: {self.reason}"
@@ -128,7 +131,7 @@ class BadRowError(ValueError):
     """
 
     def __init__(self, row: BadRow) -> None:
-        self.file, self.line, self.column, self.reason, self.last_line = row
+        self.file, self.line, self.column, self.reason, self.last_line, _ = row
         text = "name the column in categorical if it holds text, "
         hint = text if row.reason.startswith("expected a") else ""
         super().__init__(f'{row} (fix the row, {hint}or read with on_bad_row="skip")')
@@ -307,6 +310,8 @@ class ArrowFile(Source):
         Column of the labels.
     hints : ColumnHints
         What the user says about columns.
+    skips_bad_rows : bool
+        Whether malformed rows are counted and left out, or raise an error.
     has_target : bool, default=True
         Whether there is a target at all; without one, the labels are None.
     """
@@ -318,9 +323,12 @@ class ArrowFile(Source):
         target: Hashable | None,
         hints: ColumnHints,
         *,
+        skips_bad_rows: bool,
         has_target: bool = True,
     ) -> None:
         self.path, self.name, self.form = path, str(path), form
+        self.skips_bad_rows = skips_bad_rows
+        self.bad_rows = BadRows()
         with self._opened() as file:
             schema = file.schema_arrow if form == "Parquet" else file.schema
             described = schema.pandas_metadata or {}
@@ -389,7 +397,8 @@ class ArrowFile(Source):
             except ValueError as error:
                 raise ValueError(f"column {name!r} of {self.name} {error}") from None
         X = frame.select(features)
-        self.feature_names = list(convert(X, self._columns).columns)
+        good = _without(find_faults(X, self._columns), len(X))
+        self.feature_names = list(convert(X[good], self._columns).columns)
         found = [one for one in find_columns(X, self._columns) if hints.wants(str(one.name))]
         told, self._has_labels = None, False
         if self.target is not None:
@@ -420,16 +429,70 @@ class ArrowFile(Source):
                     yield table
 
     def blocks(self, skip_rows: int, batch_rows: int, stop: int | None = None) -> Blocks:
-        """Yield the rows."""
-        for table in self._tables(skip_rows):
-            y = np.full(table.num_rows, None)
-            if self.target is not None:
-                y = to_label_array(table[self.target])
-                if self._has_labels and y.dtype.kind == "f":
-                    y = as_objects([None if math.isnan(cell) else str(cell) for cell in y.tolist()])
-            others = [name for name in (self.target, *self.index) if name is not None]
-            frame = nw.from_native(table.drop_columns(others), eager_only=True)
-            yield convert(frame, self._columns).to_native(), y
+        """Yield the well-formed rows after the first `skip_rows`.
+
+        Malformed rows after row number `stop` are not counted.
+        """
+        self.bad_rows = BadRows()
+        n_read = 0 if self.skips_bad_rows else skip_rows  # else all rows before are well-formed
+        n_kept = n_read
+        for table in self._tables(n_read):
+            frame, y = self._parts(table)
+            faults = self._find_faults(frame, y, n_read)
+            n_read += len(y)
+            if faults:
+                good = _without(faults, len(y))
+                if self.skips_bad_rows:
+                    n_left = math.inf if stop is None else stop - n_kept
+                    end = good[int(n_left) - 1] if n_left <= len(good) else len(y)
+                    self.bad_rows.add([faults[row] for row in sorted(faults) if row < end])
+                else:
+                    good = good[: min(faults)]
+                frame, y = frame[good], y[good]
+            n_unwanted = min(max(0, skip_rows - n_kept), len(y))
+            n_kept += len(y)
+            if n_unwanted < len(y):
+                block = convert(frame, self._columns).to_native(), y
+                yield take(block, n_unwanted, len(y))
+            if faults and not self.skips_bad_rows:
+                raise BadRowError(faults[min(faults)])
+
+    def _parts(self, table: Any) -> tuple[Any, NDArray[Any]]:
+        """Return the features as they are in the file, and the labels."""
+        y = np.full(table.num_rows, None)
+        if self.target is not None:
+            y = to_label_array(table[self.target])
+            if self._has_labels and y.dtype.kind == "f":
+                y = as_objects([None if math.isnan(cell) else str(cell) for cell in y.tolist()])
+        others = [name for name in (self.target, *self.index) if name is not None]
+        return nw.from_native(table.drop_columns(others), eager_only=True), y
+
+    def _find_faults(self, frame: Any, y: NDArray[Any], n_before: int) -> dict[int, BadRow]:
+        """Find malformed rows after the first ones of the file: the first cell of each."""
+        found = find_faults(frame, self._columns)
+        if self.target is not None:
+            for row, reason in _faulty_labels(y):
+                found.setdefault(row, (self.target, reason))
+        return {
+            row: BadRow(self.name, n_before + row + 1, name, reason, unit="row")
+            for row, (name, reason) in found.items()
+        }
+
+
+def _faulty_labels(y: NDArray[Any]) -> Iterator[tuple[int, str]]:
+    """Yield the places of labels that nothing can learn, and what is wrong with them."""
+    if y.dtype.kind == "f":
+        yield from find_infinite(y)
+        missing = np.flatnonzero(np.isnan(y)).tolist()
+    else:
+        missing = [row for row, label in enumerate(y.tolist()) if label is None]
+    for row in missing:
+        yield row, "the target is missing"
+
+
+def _without(faults: Collection[int], n_rows: int) -> NDArray[np.intp]:
+    """Return the rows that are not malformed."""
+    return np.delete(np.arange(n_rows), list(faults))
 
 
 def look_at_target(

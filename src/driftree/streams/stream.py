@@ -258,7 +258,7 @@ def open_stream(
     n_rows : int, optional
         Largest number of rows to read.
     on_bad_row : {"stop", "skip"}, default="stop"
-        What to do with a malformed row of a CSV file: raise `BadRowError` after the rows before it,
+        What to do with a malformed row of a file: raise `BadRowError` after the rows before it,
         or skip it, count it in `Stream.bad_rows`, and report it at the end by `BadRowsWarning`.
     categorical, numeric, time, text : collection of str, default=()
         Columns of a file that hold categories (the target may be among them), numbers, times, or
@@ -344,14 +344,17 @@ def open_source(
             )
         return _find_rows(source, target)
     form = arrow_format(file) if isinstance(file, Path) else None
+    skips_bad_rows = on_bad_row == "skip"
     if form is not None:
-        return ArrowFile(file, form, target, hints, has_target=has_target)
+        return ArrowFile(
+            file, form, target, hints, skips_bad_rows=skips_bad_rows, has_target=has_target
+        )
     return CsvFile(
         file,
         str(file) if isinstance(file, Path) else _name_file(source),
         target=target,
         hints=hints,
-        skips_bad_rows=on_bad_row == "skip",
+        skips_bad_rows=skips_bad_rows,
         is_regression=task == "regression",
         has_target=has_target,
         has_header=header,
