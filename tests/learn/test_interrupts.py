@@ -9,7 +9,6 @@ import functools
 import itertools
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 
@@ -19,39 +18,9 @@ import pytest
 import driftree
 import stored
 from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from interrupting import AtLine, Interrupt
 
 LEARN = str(Path(driftree.__file__).parent)
-
-
-class Interrupt(BaseException):
-    """What comes from outside; nothing in the library knows it."""
-
-
-class AtLine:
-    """Raises at the n-th line of the library that runs inside the block."""
-
-    def __init__(self, n):
-        self.n = n
-        self.count = 0
-
-    def __enter__(self):
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, kind, *_):
-        sys.settrace(None)
-        return kind is Interrupt
-
-    def _call(self, frame, event, arg):
-        return self._line if frame.f_code.co_filename.startswith(LEARN) else None
-
-    def _line(self, frame, event, arg):
-        if event == "line":
-            self.count += 1
-            if self.count == self.n:
-                sys.settrace(None)
-                raise Interrupt
-        return self._line
 
 
 def check_whole(model, *, explains=True):
@@ -111,7 +80,7 @@ def interrupt_registering(kind, bring, step):
     first, n_interrupted = stored.to_bytes(make()), 0
     for n in itertools.count(1, step):
         model = stored.from_bytes(first)
-        with AtLine(n) as lines:
+        with AtLine(n, LEARN) as lines:
             bring(model)
         if lines.count < n:
             break
@@ -162,7 +131,7 @@ def interrupt_deciding(kind, step):
     for before, row, label in deciding(kind):
         for n in itertools.count(1, step):
             model = stored.from_bytes(before)
-            with AtLine(n) as lines:
+            with AtLine(n, LEARN) as lines:
                 model.learn_one(row, label)
             if lines.count < n:
                 break
@@ -175,7 +144,7 @@ def test_an_interrupted_change_is_told_once():
     before, row, label = deciding("measured")[-1]
     for n in itertools.count(1, 3):
         model = stored.from_bytes(before)
-        with AtLine(n) as lines:
+        with AtLine(n, LEARN) as lines:
             model.learn_one(row, label)
         if lines.count < n:
             break

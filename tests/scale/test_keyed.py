@@ -2,6 +2,7 @@
 
 import copy
 import enum
+import itertools
 import json
 import pickle
 import random
@@ -19,11 +20,15 @@ import pandas
 import pytest
 import scipy.sparse
 
+import driftree
 from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, ModelFileError
+from driftree.learn.storage import models
 from driftree.scale import KeyedModels
+from interrupting import AtLine
 from key_rows import KEYS, draw_rows, learn_until_killed, learnt, make, to_columns
 
 SCRIPT = Path(__file__).parents[1] / "support" / "key_rows.py"
+SCALE = str(Path(driftree.__file__).parent / "scale")
 
 
 def one_by_one(rows, labels, **options):
@@ -179,6 +184,48 @@ def test_a_batch_is_not_left_half_learnt(monkeypatch, which):
     else:  # nothing was learnt
         keyed.learn_many(to_columns(rows), labels)
         assert learnt(keyed) == learnt(one_by_one(rows * 2, labels * 2))
+
+
+def after_rows(rows, labels):
+    """A model after each of its rows, byte for byte."""
+    model = make()
+    states = [models.to_bytes(model)]
+    for x, y in zip(rows, labels, strict=True):
+        model.learn_one({name: value for name, value in x.items() if name != "key"}, y)
+        states.append(models.to_bytes(model))
+    return states
+
+
+@pytest.mark.parametrize("memory", [0, 2**28])
+def test_ctrl_c_leaves_each_row_whole_and_the_folder_usable(tmp_path, memory):
+    """No model has half a row, and nothing that a model has learnt is lost later."""
+    rows, labels = draw_rows(60, n_keys=3)
+    first, rest = (to_columns(rows[:40]), labels[:40]), (to_columns(rows[40:]), labels[40:])
+    places = {key: [i for i, x in enumerate(rows) if x["key"] == key] for key in KEYS[:3]}
+    states = {
+        key: after_rows([rows[i] for i in own], [labels[i] for i in own])
+        for key, own in places.items()
+    }
+    for n in itertools.count(1, 17):
+        options = {"path": tmp_path / str(n), "memory": memory}
+        with KeyedModels(make, "key", **options) as keyed:
+            keyed.learn_many(*first)
+            keyed.commit()
+            with AtLine(n, SCALE) as lines:
+                keyed.learn_many(*rest)
+                keyed.commit()
+            held = {key: models.to_bytes(kept.model) for key, kept in keyed._store.entries.items()}
+            keyed.commit()
+            for key in places:
+                assert models.to_bytes(keyed[key]) in states[key]
+        with KeyedModels(make, "key", **options) as again:
+            for key in places:
+                assert models.to_bytes(again[key]) == held.get(key, models.to_bytes(again[key]))
+            again.learn_many(*rest)
+            again.commit()
+        if lines.count < n:
+            break
+    assert n > 300
 
 
 def test_threads_lose_nothing():

@@ -114,6 +114,10 @@ class KeyedModels(Closing):
     disk is an OSError of every later call, too, until the folder is opened again: what was learnt
     since the last commit is lost.
 
+    After Ctrl-C each model has learnt a row in full or not at all, and all can be used. But of the
+    interrupted batch, some keys' models may have learnt rows that the parent and the counts lack.
+    To drop the batch, close the models and open the folder again: it is at the last commit.
+
     Examples
     --------
     >>> import random
@@ -507,8 +511,10 @@ class KeyedModels(Closing):
 
     # ------------------------------------------------------------------ keys
     def _entry(self, key: Hashable) -> KeptModel:
-        """Return a key's model; for a new key, one that is stored when it has learnt."""
-        return self._store.get(key) or KeptModel(key, self.make())
+        """Return a key's model, which will learn; that of a new key is stored when it has."""
+        entry = self._store.get(key) or KeptModel(key, self.make())
+        entry.is_written = False  # Ctrl-C may come between learning and `keep`
+        return entry
 
     def _tally(self, key: Hashable) -> Tally:
         return self._store.tally(check_key(key)) or self._unknown(key)

@@ -175,7 +175,6 @@ class ModelStore:
 
     def keep(self, entry: KeptModel) -> None:
         """Store a model that has learnt, and evict others if it has grown."""
-        entry.is_written = False
         if entry.key not in self.entries or entry.tally.n_rows >= entry.measure_at:
             try:
                 self._hold(entry)
@@ -194,9 +193,9 @@ class ModelStore:
         self._make_room(entry)
 
     def _measure(self, entry: KeptModel) -> None:
-        self.n_bytes -= entry.n_bytes
-        entry.n_bytes = entry.model.memory_usage()
-        self.n_bytes += entry.n_bytes
+        n_bytes = entry.model.memory_usage()
+        self.n_bytes += n_bytes - entry.n_bytes
+        entry.n_bytes = n_bytes
         entry.measure_at = int(MIN_GROWTH * entry.tally.n_rows) + 1
 
     def _make_room(self, in_use: KeptModel) -> None:
@@ -256,9 +255,13 @@ class ModelStore:
         for name, value in notes.items():
             self._change("INSERT OR REPLACE INTO notes VALUES (?, ?)", name, value)
         if self._connection.in_transaction:
-            with self._named():
-                self._connection.execute("COMMIT")
-        self._has_begun = False
+            self._has_begun = False  # first: Ctrl-C may come right after the commit
+            try:
+                with self._named():
+                    self._connection.execute("COMMIT")
+            except Exception:
+                self._has_begun = True
+                raise
 
     def note(self, name: str) -> Any:
         """Return a note of the last commit, or None."""
