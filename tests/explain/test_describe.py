@@ -1,13 +1,16 @@
 """The tree as data, whatever face the rows came through."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor, FIMTDDClassifier
 from driftree.explain.describe import leaf_models
 from driftree.explain.over_time import outline
 from driftree.explain.text import export_text
+from driftree.learn.events import Shift
 from readable_models import (
     MODELS,
     feed_arrays,
@@ -91,6 +94,25 @@ def test_shares_sum_to_one_and_agree_with_the_rows(model):
     for leaf in leaves:
         assert np.mean(reached == leaf.leaf) == pytest.approx(leaf.share, abs=0.05)
         assert len(leaf.path) > 0
+
+
+def test_shares_are_of_the_rows_since_a_threshold_moved():
+    """A border moves from 0.3 to 0.7 in the second third of the rows."""
+    rng = np.random.default_rng(2)
+    X, edge = rng.uniform(size=(30_000, 3)), np.interp(np.arange(30_000), [1e4, 2e4], [0.3, 0.7])
+    y = 10 * np.where(X[:, 0] < edge, X[:, 1], 1 - X[:, 2]) + rng.normal(0, 0.3, 30_000)
+    model, wrong = DynamicModelTreeRegressor(follow_target=False), []
+    for start in range(0, len(X), 200):
+        model.partial_fit(X[start : start + 200], y[start : start + 200])
+        if start > 10_000 and start % 1000 == 0:
+            reached = model.apply(X[:5000])
+            shares = {leaf.leaf: leaf.share for leaf in leaf_models(model)}
+            if not any(map(math.isnan, shares.values())):  # as of new leaves
+                wrong.append(max(abs(np.mean(reached == leaf) - shares[leaf]) for leaf in shares))
+                assert sum(shares.values()) == pytest.approx(1.0)
+    assert sum(isinstance(event, Shift) for event in model.events_) > 5
+    assert np.median(wrong) < 0.03
+    assert max(wrong[10:]) < 0.05
 
 
 def test_weights_come_strongest_first():

@@ -20,15 +20,18 @@ from driftree.learn.events import Shift, format_numbers
 from driftree.learn.units import node_curves, node_effects, ways_through
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from driftree.explain.readable import Readable
     from driftree.learn.encoding import Encoder
-    from driftree.learn.events import Condition
+    from driftree.learn.events import Condition, Spot
+    from driftree.learn.history import Sample
     from driftree.learn.tree import Tree
     from driftree.learn.units import Unit
+
+ENOUGH_ROWS = 100  # for the shares of the sides of a split since its threshold moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +69,8 @@ class LeafModel:
     rows : float
         Rows that the leaf has learnt.
     share : float
-        Share of the stream's rows that reach the leaf, each condition counted since it was created;
-        NaN while a condition on the path has seen no rows.
+        Share of the stream's rows that reach the leaf, each condition counted since it was created,
+        or since its threshold moved (with a history); NaN while one on the path has seen no rows.
     intercept : dict
         Intercept of each label.
     weights : dict of dict
@@ -140,9 +143,52 @@ def row_shares(tree: Tree, *, unknown: float = math.nan) -> dict[int, float]:
     """Return each node's share of the stream's rows: the product of the shares along its path.
 
     Two children are created together and count their rows since, so age does not bias their shares.
-    As long as they have no rows, each has the `unknown` share of its parent's rows.
+    As long as they have no rows, each has the `unknown` share of its parent's rows. If a threshold
+    has moved, only the rows since count, in its branch, as far as the history has samples.
     """
-    return divide_rows(children_of(tree), tree.engine.rows, unknown=unknown)
+    children, rows = children_of(tree), dict(enumerate(tree.engine.rows.tolist()))
+    return divide_rows(children, rows | _rows_since_moves(tree, children, rows), unknown=unknown)
+
+
+def _rows_since_moves(
+    tree: Tree, children: Mapping[int, tuple[int, int]], rows: Mapping[int, float]
+) -> dict[int, float]:
+    """Return the rows of both sides since a threshold moved, of the split or above it."""
+    moved = _moves(tree)
+    found: dict[int, float] = {}
+    if tree.history is None or not moved:
+        return {}
+    spots, last = tree.history.now.nodes, dict.fromkeys(children, -1)
+    for node, pair in children.items():  # from the root down
+        spot = spots[node]
+        step, _ = moved.get(node, (-1, -1))
+        last[node] = max(last.get(spot.parent, -1), step if step >= spot.since_step else -1)
+        if last[node] >= 0:
+            found |= _rows_since(tree.history.samples, spot, pair, rows, last[node])
+    return found
+
+
+def _rows_since(
+    samples: Sequence[Sample],
+    spot: Spot,
+    pair: tuple[int, int],
+    rows: Mapping[int, float],
+    step: int,
+) -> dict[int, float]:
+    """Return the rows of two children since the first sample after a step.
+
+    If these are too few, since the last sample with enough, which is the nearest to it; {}: none.
+    """
+    found: dict[int, float] = {}
+    for sample in reversed(samples):
+        seen = sample.nodes.get(spot.node)
+        is_other = seen is None or seen.is_leaf or seen.since_step != spot.since_step
+        if is_other or (found and sample.step < step):
+            break
+        own = {child: rows[child] - sample.nodes[child].rows for child in pair}
+        if sum(own.values()) >= ENOUGH_ROWS:
+            found = own
+    return found
 
 
 def children_of(tree: Tree) -> dict[int, tuple[int, int]]:
@@ -590,7 +636,7 @@ def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
     if tree.history is None:
         return dict.fromkeys(tree.leaves(), (None, None))
     spots, parent = tree.history.now.nodes, tree.engine.parent.tolist()
-    moved = {e.node: (e.step, e.n_rows) for e in tree.history.events if isinstance(e, Shift)}
+    moved = _moves(tree)
     found: dict[int, tuple[int | None, int | None]] = {}
     for leaf in tree.leaves():
         since, node = (spots[leaf].since_step, spots[leaf].since_row), parent[leaf]
@@ -599,3 +645,9 @@ def leaves_since(tree: Tree) -> dict[int, tuple[int | None, int | None]]:
             node = parent[node]
         found[leaf] = since
     return found
+
+
+def _moves(tree: Tree) -> dict[int, tuple[int, int]]:
+    """Return step and row of the last move of each threshold, as far as the history tells."""
+    events = () if tree.history is None else tree.history.events
+    return {e.node: (e.step, e.n_rows) for e in events if isinstance(e, Shift)}

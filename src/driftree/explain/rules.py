@@ -88,8 +88,8 @@ class Rule:
     rows : float
         Rows that the leaf has learnt.
     share : float
-        Share of the stream's rows that reach the leaf, each condition counted since it was created;
-        NaN while a condition on the path has seen no rows.
+        Share of the stream's rows that reach the leaf, each condition counted since it was created,
+        or since its threshold moved (with a history); NaN while one on the path has seen no rows.
     probabilities : dict of float
         Share of each label among the rows of the leaf, discounted like the losses that the tree
         compares. For a new leaf without rows: that of the nearest node above with rows; if there is

@@ -20,9 +20,10 @@ The data have the schema of version 2; versions change when a key is removed or 
   ``low`` and ``high``, beyond which a value counts as that, and ``if_absent``: its value in rows
   that do not hold it. ``forgotten`` is the number of evicted names.
 - ``tree``: the root. Every node has ``node`` (its id), ``rows`` (learnt by it), ``share`` (of the
-  stream's rows; null while unknown) and ``probabilities`` (share of each label among the rows that
-  reached it, in the order of ``labels``), or, of a regressor, ``mean`` (mean prediction) and
-  ``error`` (by which rows lie around theirs); what does not apply is empty or null.
+  stream's rows, where a threshold has moved of those since; null while unknown) and
+  ``probabilities`` (share of each label among the rows that reached it, in the order of
+  ``labels``), or, of a regressor, ``mean`` (mean prediction) and ``error`` (by which rows lie
+  around theirs); what does not apply is empty or null.
 - An inner node also has ``condition`` and the nodes ``left`` (where it holds) and ``right``. A
   condition has ``text``, ``feature``, ``operator`` ("<=", "==" or "is missing"), ``value`` and
   ``missing_passes``: whether rows with a missing value go left. A feature with levels may be
