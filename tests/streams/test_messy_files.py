@@ -383,6 +383,15 @@ def test_numbers_of_a_parquet_file_are_labels_where_that_is_asked(tmp_path):
     assert y[:2].tolist() == ["0.5", "1.5"]
 
 
+@pytest.mark.filterwarnings("ignore::driftree.streams.InputWarning")
+@pytest.mark.parametrize(("unit", "numeric"), [("", ["size"]), ("$", [])])
+def test_numbers_that_a_parquet_file_has_as_text_are_numbers(unit, numeric, tmp_path):
+    """If written like $5, or if that is asked."""
+    table(size=[f"{unit}{i % 9}" for i in range(N_ROWS)]).to_parquet(tmp_path / "a.parquet")
+    X, _ = next(iter(open_stream(tmp_path / "a.parquet", numeric=numeric)))
+    assert X["size"].to_pylist()[:3] == [0.0, 1.0, 2.0]
+
+
 def test_feather_and_parquet_are_read_with_their_types(tmp_path):
     pytest.importorskip("pyarrow")
     frame = table(at=DAYS, fee=["$1,000"] * N_ROWS, order_id=range(N_ROWS), late=True)
@@ -710,6 +719,7 @@ def test_labels_that_look_like_numbers_may_be_said_to_be_categories(tmp_path):
         ("'a','b'\n'1','x'\n", "names in single quotes"),
         ("@relation loans\n@data\n", "is an ARFF file"),
         ('{"a": {"b": 1}}\n', "line 1: 'a' holds {'b': 1}: give plain"),
+        ('{}\n{"a": 1, "y": 2}\n', "line 1: the object has no keys"),
         (zipped(a=gzip.compress(csv_of().encode())), "is compressed, too: unpack it"),
         (csv_of(table(city="München")).encode("latin-1"), r"'M\\xfcnchen' is not UTF-8"),
         ("Loans of 2024,,\na,b,c\n1,2,x\n", "has no name for column 2"),

@@ -438,6 +438,8 @@ class CsvFile(Source):
             row = next(reader)
         except csv.Error as error:
             raise ValueError(f"{self.name}, line 1: {error}") from None
+        if not header:
+            raise ValueError(f"{self.name}, line 1: the object has no keys: they name the columns")
         self._take_header(header)
         return _RowAgain(row, reader)
 

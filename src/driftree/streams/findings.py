@@ -355,7 +355,7 @@ def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
             continue
         if is_time(series):
             parts = split_times(name, series.to_list())
-        elif _is_written(column):
+        elif _is_written(series, column):
             parts = dict(column.features(to_cells(series.to_list())))
         else:
             result.append(series)
@@ -364,14 +364,14 @@ def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
             nw.new_series(part, _nulled(values), backend=frame.implementation)
             for part, values in parts.items()
         ]
-    if [series.name for series in result] == frame.columns:
-        return frame
     return frame.select(*result)
 
 
-def _is_written(column: CsvColumn) -> bool:
-    """Return whether a column of text holds numbers or times."""
-    return column.form is not None or (column.kind == "number" and column.remark != "")
+def _is_written(series: Any, column: CsvColumn) -> bool:
+    """Return whether a column holds numbers or times as text."""
+    is_number = column.kind == "number"
+    is_text = column.remark != "" or series.dtype == nw.String
+    return column.form is not None or (is_number and is_text)
 
 
 def find_faults(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> dict[int, tuple[Any, str]]:
@@ -387,7 +387,7 @@ def find_faults(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> dict[int, 
 
 
 def _faults_of(series: Any, column: CsvColumn) -> Iterator[tuple[int, str]]:
-    if _is_written(column):
+    if _is_written(series, column):
         for row, cell in enumerate(to_cells(series.to_list())):
             try:
                 column.parse(cell)
