@@ -363,6 +363,15 @@ def test_the_commands_of_the_readme_can_be_copied(tmp_path, monkeypatch):
             Path(into).write_text(result.stdout)
 
 
+def test_labels_that_are_new_to_a_model_are_told(folder, tmp_path):
+    rows = (folder / "loans.csv").read_text().splitlines()[:20]
+    (tmp_path / "rows.csv").write_text("\n".join([rows[0], *(row + "es" for row in rows[1:])]))
+    told = ["learn", folder / "loans/model.dmt", "--out", tmp_path / "more.dmt"]
+    assert "new labels" not in run(*told, folder / "loans.csv").output
+    result = run(*told, tmp_path / "rows.csv")
+    assert (result.exit_code, "new labels: 'noes', 'yeses'" in result.output) == (0, True)
+
+
 def test_columns_are_new_to_a_model_only_where_that_is_wanted(folder, tmp_path):
     path, rows = tmp_path / "model.dmt", tmp_path / "rows.csv"
     path.write_bytes((folder / "loans/model.dmt").read_bytes())

@@ -114,6 +114,7 @@ def learn(
         own = known.model
         n_before, n_changes = own.n_rows_seen_, len(_events(own))
         is_number = not hasattr(own, "classes_")
+        known_labels = set(_labels(own))
         stream = known.open(
             rows,
             target=target,
@@ -140,6 +141,9 @@ def learn(
             else:
                 own.learn_many(X, labels)
         _tell_skipped(stream)
+        new = [label for label in _labels(own) if label not in known_labels]
+        if new:
+            console.print(f"new labels: {list_names(new)}", soft_wrap=True)
         own.save(out or model)
         n_new = own.n_rows_seen_ - n_before
         events = _events(own)[n_changes:]
@@ -187,6 +191,11 @@ def explain(
             wish = {"target": _label_of(own, target), "below": below, "above": above}
             for way in _ways(own, x, fixed=columns_in(fixed), **wish):
                 console.print(f"\n{way}", soft_wrap=True)
+
+
+def _labels(model: Any) -> list[Any]:
+    """Return the labels of a model; of a regressor, none."""
+    return model.classes_.tolist() if hasattr(model, "classes_") else []
 
 
 def _label_of(model: Any, text: str | None) -> Any:
