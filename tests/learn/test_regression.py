@@ -495,6 +495,110 @@ def test_intervals_hold_also_after_the_noise_has_grown(loss, level):
         model.predict_interval(pd.DataFrame(X[:5]), 1.0)
 
 
+# ---------------------------------------------------------------------- weights and coverage
+WEIGHTS = {
+    "alike": lambda rng, noise: rng.uniform(0.05, 5, len(noise)),
+    "whole": lambda rng, noise: rng.integers(0, 6, len(noise)).astype(float),
+    "grow with the noise": lambda rng, noise: 0.2 + np.abs(noise),
+    "fall with the noise": lambda rng, noise: 1 / (0.2 + np.abs(noise)),
+    "grow with time": lambda rng, noise: np.linspace(1, 50, len(noise)),
+    "3": lambda rng, noise: np.full(len(noise), 3.0),
+    "0.1": lambda rng, noise: np.full(len(noise), 0.1),
+}
+QUANTILES = (0.1, 0.5, 0.9)
+LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
+LONGER = [1.051271, 1.061837, 1.072508, 1.083287, 1.094174, 1.099659, 1.102963, 1.104066]
+
+
+def draw_weighted(how, n=4000):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 2))
+    noise = rng.choice([0.3, 3.0], n) * rng.normal(size=n)
+    return X, X @ [2.0, -1.0] + noise, WEIGHTS[how](rng, noise)
+
+
+def make_unfollowing(loss):
+    quantiles = QUANTILES if loss == "quantile" else None
+    return DynamicModelTreeRegressor(loss, quantiles=quantiles, follow_target=False)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "quantile"])
+@pytest.mark.parametrize("how", WEIGHTS)
+def test_the_weighted_share_of_rows_is_as_told(loss, how):
+    X, y, w = draw_weighted(how)
+    model, held = make_unfollowing(loss), []
+    for i in range(len(X)):
+        row = slice(i, i + 1)
+        if i and loss == "quantile":
+            held.append(y[i] <= model.predict_quantiles(X[row])[0])
+        elif i:
+            ends = [model.predict_interval(X[row], level)[0] for level in (0.5, 0.9)]
+            held.append([low <= y[i] <= high for low, high in ends])
+        model.partial_fit(X[row], y[row], sample_weight=w[row])
+    told = QUANTILES if loss == "quantile" else (0.5, 0.9)
+    shares = np.average(np.array(held)[500:], axis=0, weights=w[501:])
+    np.testing.assert_allclose(shares, told, atol=0.02)
+
+
+def reaches_of(model):
+    """What intervals and quantiles have learnt besides the models."""
+    engine = model._tree.engine
+    return np.concatenate([engine.reaches, engine.offsets])
+
+
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_a_row_moves_the_reach_once_by_its_share_of_the_mean_weight(kind):
+    """However many copies of it are learnt."""
+    X, y, w = draw_weighted("whole", 205)
+    w[:200] += 1
+    w[200:] = 2.0, 0.5, 8.0, 100.0, 0.0
+    y[200:] += 100.0 ** np.arange(1, 6)  # outside
+    model, mean = kind(follow_target=False), w[:200].mean()
+    for i in range(len(X)):
+        row = slice(i, i + 1)
+        trees = [] if i < 200 else getattr(model._tree, "trees", [model._tree])
+        before = [tree.engine.reaches for tree in trees]
+        model.partial_fit(X[row], y[row], sample_weight=w[row])
+        mean += (w[i] - mean) / (i + 1) if w[i] and trees else 0.0
+        for tree, reaches in zip(trees, before, strict=True):
+            steps = np.log(tree.engine.reaches / reaches)
+            np.testing.assert_allclose(steps, 0.1 * LEVELS * min(w[i] / mean, 10), rtol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.1, 3.0])
+def test_steps_are_those_of_weight_1_where_all_weights_are_alike(weight):
+    X, y, _ = draw_weighted("3", 300)
+    y[-1] += 1000
+    model = DynamicModelTreeRegressor(follow_target=False)
+    model.partial_fit(X[:-1], y[:-1], sample_weight=np.full(299, weight))
+    before = model._tree.engine.reaches
+    model.partial_fit(X[-1:], y[-1:], sample_weight=[weight])
+    np.testing.assert_array_equal(model._tree.engine.reaches, before * LONGER)
+
+
+@pytest.mark.parametrize("n_before", [0, 300])
+def test_files_know_the_mean_weight(n_before, tmp_path):
+    X, y, w = draw_weighted("alike", 900)
+    w[:n_before] = 1.0
+    model = DynamicModelTreeRegressor(follow_target=False)
+    for row in range(600):
+        model.partial_fit(X[row : row + 1], y[row : row + 1], sample_weight=w[row : row + 1])
+        has_weights = "target_weight_mean" in model._tree.engine.arrays()
+        assert has_weights == (row >= n_before)  # files without weights are as before
+    model.save(tmp_path / "model.dmt")
+    again = driftree.load(tmp_path / "model.dmt")
+    for one in (model, again):
+        one.partial_fit(X[600:], y[600:], sample_weight=w[600:])
+    reaches = [one._tree.engine.reaches for one in (model, again)]
+    np.testing.assert_array_equal(*reaches)
+    arrays = again._tree.engine.arrays()
+    assert arrays["target_weight_mean"] == pytest.approx(w.mean(), rel=0.1)
+    for name, value in (("rows", -1.0), ("mean", 0.0), ("mean", np.nan)):
+        wrong = arrays | {f"target_weight_{name}": np.array([value])}
+        with pytest.raises(ValueError, match=f"target_weight_{name}"):
+            again._tree.engine.restore(wrong)
+
+
 # ---------------------------------------------------------------------- copies
 @pytest.mark.parametrize("loss", ["gaussian", "student", "poisson", "quantile"])
 @pytest.mark.parametrize("how", ["file", "pickle", "copy"])

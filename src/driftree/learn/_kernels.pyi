@@ -531,8 +531,13 @@ class _ModelTreeEngine(_TreeEngine):
         targets: NDArray[np.float64],
         weights: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
-        """Take one step with rows: X [rows, features], NaN is missing; class codes or numbers."""
+        """Take one step with rows: X [rows, features], NaN is missing; class codes or numbers.
+
+        Of rows that are copies of one, the first has its whole weight in `wholes`, the others 0;
+        None is `weights`.
+        """
     def inputs(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""
 
@@ -1084,6 +1089,7 @@ class Forest:
         targets: NDArray[np.float64],
         weights: NDArray[np.float64],
         sparse: list[SparseRows] | None,
+        wholes: NDArray[np.float64] | None,
         decide: Callable[[int], None],
     ) -> None:
         """Take one step: all members predict the rows, then learn them.
