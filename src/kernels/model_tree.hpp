@@ -319,10 +319,16 @@ public:
                                       has_labels() ? targets[i] : target.scaled(targets[i]), settings.quantiles.data());
         }
     }
-    // Makes the present level of the target an input of the next rows.
+    // Makes the present level of the target an input of the next rows. After rows that were learnt without it the next ones are
+    // predicted without it, too: the models' other weights have learnt what it would have told.
     void show_level() {
         for (int k = 0; k < kLevelInputs && target.has_level; k++)
-            table->absent[k] = target.has_log_link ? std::log1p(std::max(target.level[k], 0.0)) : target.level[k];
+            table->absent[k] = target.hides_level ? std::numeric_limits<double>::quiet_NaN() : target.level_input(k);
+    }
+    // The level as few rows are learnt with it.
+    void fill_level(double* row) const {
+        for (int k = 0; k < kLevelInputs && target.has_level; k++)
+            row[k] = target.hides_level ? target.level_input(k) : table->absent[k];
     }
     void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level,
                     int n_splits) {
@@ -757,13 +763,15 @@ private:
     }
     // Adds numbers to the scale and the level of the target, in order of arrival. It cannot fail.
     void learn_target(const Given& given, int n) {
+        const bool has_level = target.has_level && !std::isnan(step_.chunk.raw_row(0, table->n_features())[0]);
+        target.hides_level = target.has_level && !has_level && table->scaler.weight[0] > 0.0;
         for (int i = 0; i < n; i++) target.add(given.targets[i], given.weight(i));
         for (int i = 0; i < n; i++)
             if (given.whole(i) > 0.0) target.weight.add(given.whole(i), static_cast<double>(n_rows + i));
         if (!target.is_off()) return;
         Conversion to = target.renew();
         if (to.factor < Kind::kLeastFactor) to = {0.0, 0.0};  // nothing learnt so far is of use
-        to.shows_level = target.has_level && !std::isnan(step_.chunk.raw_row(0, table->n_features())[0]);
+        to.shows_level = has_level;
         if (asked_) renew_unit(given, n, to);
         watch.drop_rows();  // their losses are in the old unit
         const bool has_scaled_level = target.has_level && !target.has_log_link;

@@ -216,6 +216,7 @@ void check_target(const NumberTarget& target, const Table& table, std::size_t n_
     need(target.power >= 0.0 && target.power <= 4.0, "target_power", "is out of range");
     need(target.is_known <= 1, "target_is_known", "must hold only 0 and 1");
     need(target.has_level <= 1, "target_has_level", "must hold only 0 and 1");
+    need(target.hides_level <= target.has_level, "target_hides_level", "must hold only 0, or 1 where there is a level");
     need(!target.has_level || table.n_features() >= kLevelInputs, "target_has_level", "has a level that is no feature");
 }
 

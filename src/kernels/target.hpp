@@ -95,15 +95,17 @@ struct NumberTarget {
     std::vector<double> offset;                                             // added to quantiles, scaled
     std::uint8_t is_known = 0;                                              // whether y has ever varied
     std::uint8_t has_level = 0;                                             // whether the level is an input of the models
-    bool has_log_link = false;                                              // if so, y is scaled by its mean
-    bool has_unit = false;                                                  // custom loss in Python:
-    double unit = 1.0;   // unit of the loss: the spread of a row that is one scale off
-    double power = 1.0;  // with a log link, the power of the mean that variances grow with
+    std::uint8_t hides_level = 0;  // whether the last rows were learnt without it, although others had it
+    bool has_log_link = false;     // if so, y is scaled by its mean
+    bool has_unit = false;         // custom loss in Python:
+    double unit = 1.0;             // unit of the loss: the spread of a row that is one scale off
+    double power = 1.0;            // with a log link, the power of the mean that variances grow with
 
     double scaled(double y) const { return (y - shift) / scale; }
     // Until y varies there is no scale, and nothing else could be predicted in any unit of y.
     double told_scale() const { return is_known || has_log_link ? scale : 0.0; }
     double unscaled(double t) const { return shift + told_scale() * t; }
+    double level_input(int k) const { return has_log_link ? std::log1p(std::max(level[k], 0.0)) : level[k]; }
 
     void add(double y, double weight) {
         for (int k = 0; k < kLevelInputs; k++) {
@@ -162,8 +164,9 @@ struct NumberTarget {
         a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
         a("target_reach", reach), a("target_offset", offset);
         if (has_unit) a("target_unit", unit), a("target_power", power);
-        if constexpr (requires { a.has_weights; }) a.has_weights = weight.rows > 0.0;
+        if constexpr (requires { a.has_weights; }) a.has_weights = weight.rows > 0.0, a.has_hidden = hides_level != 0;
         a("target_weight_rows", weight.rows), a("target_weight_mean", weight.mean);
+        a("target_hides_level", hides_level);
     }
 
 private:

@@ -339,6 +339,72 @@ def test_large_batches_are_learnt_without_the_level():
     assert (engine.weights(0)[:, levels] != 0).all()
 
 
+def learn_rows_then_batches(model, n_batches=20):
+    """Rows one by one, then batches of 100, with a jump before the batches; return their errors."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=1000 + 100 * n_batches)
+    y = x + rng.normal(size=len(x)) + 30 * (np.arange(len(x)) >= 1000)
+    for value, target in zip(x[:1000], y, strict=False):
+        model.learn_one({"x": value}, target)
+    errors = []
+    for start in range(1000, len(x), 100):
+        rows = slice(start, start + 100)
+        batch = {"x": x[rows]}
+        errors.append(np.abs(model.predict_many(batch) - y[rows]).mean())
+        model.learn_many(batch, y[rows])
+    return errors, y
+
+
+@pytest.mark.parametrize(("loss", "most"), [("gaussian", 1.5), ("student", 1.5), ("quantile", 4)])
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_batches_after_rows_follow_a_jump(kind, loss, most):
+    """They leave the weights of the level as they were, and learn the jump by all others."""
+    errors, _ = learn_rows_then_batches(kind(loss=loss))
+    assert np.mean(errors[-5:]) < most
+
+
+def test_a_level_that_a_batch_did_not_show_is_hidden_until_rows_show_it(tmp_path):
+    model = DynamicModelTreeRegressor()
+    _, y = learn_rows_then_batches(model, 2)
+    engine, row = model._tree.engine, {"x": 0.5}
+    assert np.isnan(engine.absent[:3]).all()
+    assert engine.level[0] == y[-1]  # with which the next row is learnt
+    assert model.explain_one(row).row["last y"] is None
+    model.save(tmp_path / "model.dmt")
+    copies = driftree.load(tmp_path / "model.dmt"), pickle.loads(pickle.dumps(model))
+    for one in (model, *copies):
+        assert one.predict_one(row) == model.predict(pd.DataFrame([row]))[0]
+        assert abs(one.predict_one(row) - 30.5) < 5
+    for one in (model, *copies):
+        with pytest.raises(ValueError, match="is numeric"):
+            one.learn_one({"x": "text"}, 30.0)  # refused: nothing changes
+        assert np.isnan(one._tree.engine.absent[:3]).all()
+        one.learn_one(row, 31.0)
+        assert one._tree.engine.absent[0] == 31.0
+        one.learn_many(pd.DataFrame([row] * 10), [30.0] * 10)
+        assert one._tree.engine.absent[0] == 30.0
+    assert model.predict_one(row) == copies[0].predict_one(row) == copies[1].predict_one(row)
+
+
+def test_rows_after_a_batch_are_learnt_with_the_level():
+    X, y = walk(400)
+    names = [f"target_last{name}" for name in ("", "_few", "_many")]
+    model = learnt(X[:200], y[:200])
+    model.learn_many(pd.DataFrame(X[200:300]), y[200:300])
+    hidden = copy.deepcopy(model)
+    arrays = model._tree.engine.arrays()
+    assert arrays.pop("target_hides_level") == [1]  # which older files lack: it is shown
+    model._tree.engine.restore(arrays)
+    told = [arrays[name][0] for name in names]
+    assert model._tree.engine.absent[:3].tolist() == told
+    for one in (model, hidden):
+        learnt(X[300:], y[300:], one)
+    assert pickle.dumps(model._tree.engine.arrays()) == pickle.dumps(hidden._tree.engine.arrays())
+    assert "target_hides_level" not in model._tree.engine.arrays()
+    with pytest.raises(ValueError, match="target_hides_level"):
+        model._tree.engine.restore(arrays | {"target_hides_level": np.array([2], np.uint8)})
+
+
 def test_the_level_is_no_feature_of_the_users():
     X, y = walk(100)
     model = DynamicModelTreeRegressor().fit(pd.DataFrame(X), y)

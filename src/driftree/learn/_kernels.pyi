@@ -233,6 +233,9 @@ class _TreeEngine:
     has_level: bool
     """Whether the first features are the recent level of the target; set by Python."""
     @property
+    def level(self) -> _Doubles:
+        """That level as few rows are learnt with it; empty if there is none."""
+    @property
     def has_log_link(self) -> bool:
         """Whether the models predict the logarithm of a number."""
 
@@ -652,7 +655,10 @@ class _ModelTreeEngine(_TreeEngine):
     def spread(self, model: int) -> float:
         """Return the variance around the prediction, or the loss's counterpart of it."""
     def show_level(self) -> None:
-        """Make the present level of the target an input of the next rows."""
+        """Make the present level of the target an input of the next rows.
+
+        Unless the last rows were learnt without it: then it is missing until others are not.
+        """
 
     # ------------------------------------------------------------------ per node
     def class_rows(self, node: int) -> _Doubles:
