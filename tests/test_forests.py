@@ -146,7 +146,7 @@ def test_kernels_refuse_members_that_do_not_fit():
     with pytest.raises(ValueError, match="more values"):
         kernel.probabilities(np.zeros((1, 99)))
     with pytest.raises(ValueError, match="out of range"):
-        kernel.learn(row, np.array([7.0]), np.ones(1), None, lambda place: None)
+        kernel.learn(row, np.array([7.0]), np.ones(1), None, None, lambda place: None)
 
 
 def test_the_first_tree_is_the_tree_that_would_have_learnt_alone():

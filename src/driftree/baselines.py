@@ -88,6 +88,7 @@ class FIMTDDTree(TreeNodes):
         y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
         """Learn rows in their order; decide right after the row that makes a decision due.
 

@@ -418,8 +418,8 @@ class DynamicModelTreeRegressor(DynamicModelTree, StreamRegressor):
     follow_target : bool or None, default=None
         Measured setting: whether recent targets are inputs of the models: the last one, and the
         means over about 3 and 20 rows. Within a batch of up to 20 rows these keep their values from
-        before the batch, as when a batch is predicted; larger batches are learnt without them. None
-        is True.
+        before the batch, as when a batch is predicted; larger batches are learnt without them, and
+        predictions leave them out until fewer rows are learnt. None is True.
     epsilon, categorical, max_nodes, max_depth, seed, keep_history, setting : optional
         As for `DynamicModelTreeClassifier`.
     evidence_window, model_window, bins, trials, max_bends, absent, max_features : optional

@@ -39,7 +39,8 @@ public:
     static constexpr bool kReads = true, kMeasures = false;
     nb::dict arrays;
     // If false, nothing of it is saved.
-    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true, has_border = true;
+    bool has_sparse = true, has_watch = true, has_renewed = true, has_block = true, has_border = true, has_weights = true,
+         has_hidden = true;
     template <class T, class Allocator>
     void operator()(const std::string& name, std::vector<T, Allocator>& values) {
         if (is_left_out(name)) return;
@@ -87,7 +88,8 @@ private:
     bool is_left_out(const std::string& name) const {
         return (!has_sparse && name.starts_with("sparse_")) || (!has_watch && name.starts_with("watch_")) ||
                (!has_renewed && name.starts_with("renewed_")) || (!has_block && name.starts_with("block_")) ||
-               (!has_border && name.starts_with("border_"));
+               (!has_border && name.starts_with("border_")) || (!has_weights && name.starts_with("target_weight_")) ||
+               (!has_hidden && name == "target_hides_level");
     }
     using Bytes = std::vector<char>;
     struct Packed {
@@ -178,10 +180,11 @@ private:
         const std::int64_t* lengths = nullptr;
     };
     // Older files have nothing on sparse features, renewed models, borders, drift detection and sets of labels; others may
-    // have been saved outside a block.
+    // have been saved outside a block, before a row had a weight, or where the level is not hidden.
     bool is_lacking(std::string_view name) const {
         if (!name.starts_with("sparse_") && !name.starts_with("renewed_") && !name.starts_with("watch_") &&
-            !name.starts_with("block_") && !name.starts_with("border_") && name != "label_reach")
+            !name.starts_with("block_") && !name.starts_with("border_") && !name.starts_with("target_weight_") &&
+            name != "target_hides_level" && name != "label_reach")
             return false;
         return stored_ ? !stored_->find(key(name)) : !PyDict_GetItemString(arrays_.ptr(), key(name).c_str());
     }

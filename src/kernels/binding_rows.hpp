@@ -2,6 +2,7 @@
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -107,9 +109,10 @@ void check_levels(const Engine& engine, const Matrix& X) {
 
 // Targets may be codes of labels, which are used as indices.
 template <class Engine>
-void check_step(const Engine& engine, const RowsGiven& given, const Doubles& targets, const Doubles& weights) {
+void check_step(const Engine& engine, const RowsGiven& given, const Doubles& targets, const Doubles& weights,
+                const std::optional<Doubles>& wholes = {}) {
     const Matrix& X = given.X;
-    if (targets.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0))
+    if (targets.shape(0) != X.shape(0) || weights.shape(0) != X.shape(0) || (wholes && wholes->shape(0) != X.shape(0)))
         throw nb::value_error("rows, targets and weights must have the same length");
     check_rows(engine, given);
     if (X.shape(1) != static_cast<std::size_t>(engine.table->n_features()) && !engine.table->has_sparse())
@@ -125,12 +128,14 @@ void check_step(const Engine& engine, const RowsGiven& given, const Doubles& tar
 }
 
 template <class Engine>
-auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const SparseBatch* sparse) {
+auto learn(Engine& engine, Matrix X, Doubles targets, Doubles weights, const SparseBatch* sparse,
+           const std::optional<Doubles>& wholes) {
     const Learning turn(engine);
     nb::gil_scoped_release release;
     const RowsGiven given = {X, sparse};
-    check_step(engine, given, targets, weights);
-    return engine.learn({X.data(), static_cast<int>(X.shape(1)), given.held(), targets.data(), weights.data()},
+    check_step(engine, given, targets, weights, wholes);
+    return engine.learn({X.data(), static_cast<int>(X.shape(1)), given.held(), targets.data(), weights.data(),
+                         wholes ? wholes->data() : nullptr},
                         static_cast<int>(X.shape(0)));
 }
 
@@ -377,7 +382,7 @@ void bind_common(nb::class_<Engine>& bound) {
         .def("set_classes", writing<Engine>(&Engine::set_classes), "n_classes"_a)
         .def("reading", &hold<Engine, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<Engine, true>, nb::rv_policy::take_ownership)
-        .def("learn", &learn<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr)
+        .def("learn", &learn<Engine>, "X"_a, "targets"_a, "weights"_a, "sparse"_a = nullptr, "wholes"_a = nb::none())
         .def(
             "row_face",
             [](nb::handle_t<Engine> self, nb::object known) {

@@ -300,6 +300,11 @@ void bind_model_tree(nb::class_<Engine>& bound) {
                      }))
         .def_prop_ro("offsets", values<Engine>([](const Engine& e) -> auto& { return e.target.offset; }))
         .def("show_level", writing<Engine>(&Engine::show_level))
+        .def_prop_ro("level", reading<Engine>([](const Engine& e) {
+                         double level[kLevelInputs];
+                         e.fill_level(level);
+                         return copied_array(level, e.target.has_level ? kLevelInputs : 0);
+                     }))
         .def("spread", &spread<Engine>, "model"_a)
         .def_prop_ro("has_labels", reading<Engine>([](const Engine& e) { return e.has_labels(); }))
         .def_prop_ro("input_limit",

@@ -36,12 +36,15 @@ struct Features {  // those from `begin` up to, not including, `end`
     int begin, end;
 };
 
-// Rows as passed in: the first `width` values of each, their sparse features, targets and weights.
+// Rows as passed in: the first `width` values of each, their sparse features, targets and weights. A row of the user may be
+// several copies here: of them the first has its whole weight, the others 0.
 struct Given {
     const double* X;
     int width;
     SparseRows sparse;
-    const double *targets, *weights;  // weights = nullptr: all 1
+    const double *targets, *weights, *wholes = nullptr;  // weights = nullptr: all 1; wholes = nullptr: the weights
+    double weight(int i) const { return weights ? weights[i] : 1.0; }
+    double whole(int i) const { return wholes ? wholes[i] : weight(i); }
 };
 
 // The rows of one step: raw values, inputs of the simple models, targets, weights.
@@ -63,6 +66,7 @@ public:
         if (has_sparse()) all.inputs = sketched.data();
         return all;
     }
+    int given_row(int i) const { return order_[i].row; }  // unless it was buffered
     const double* raw_row(int i, int n_features) const { return raw.data() + static_cast<long>(i) * n_features; }
 
     template <class Archive>
@@ -91,7 +95,7 @@ public:
             const int from = order_[i].row;
             if (is_dense) std::copy_n(given.X + static_cast<long>(from) * m, m, raw.data() + static_cast<long>(i) * m);
             targets[i] = given.targets[from];
-            weights[i] = given.weights ? given.weights[from] : 1.0;
+            weights[i] = given.weight(from);
             steps[i] = std::min(weights[i], 1.0);
         }
     }

@@ -21,7 +21,7 @@ FimtddTree::FimtddTree(const Settings& given, int classes)
 // ---------------------------------------------------------------- rows
 // Learns rows in order up to the first after which a node is due; returns their number.
 int FimtddTree::learn(const Given& given, int n) {
-    const auto [X, width, sparse, y, weights] = given;
+    const auto [X, width, sparse, y, weights, wholes] = given;
     due_.clear();
     int done = 0;
     while (done < n && due_.empty()) {

@@ -77,6 +77,7 @@ void bind_fimtdd(nb::module_& m) {
         .def_prop_ro("has_log_link", reading<Engine>([](const Engine& e) { return e.target.has_log_link; }))
         .def_prop_ro("target_shift", reading<Engine>([](const Engine& e) { return e.target.shift; }))
         .def_prop_ro("has_level", reading<Engine>([](const Engine& e) { return e.target.has_level != 0; }))
+        .def_prop_ro("level", reading<Engine>([](const Engine& e) { return copied_array(e.target.level, 0); }))
         .def_prop_ro("target_scale", reading<Engine>([](const Engine& e) { return e.target.told_scale(); }))
         .def("best_splits", &best_splits, "leaf"_a)
         .def("split_points", &split_points, "leaf"_a, "feature"_a)

@@ -126,14 +126,15 @@ public:
     // slowest first, so that all threads finish at about the same time. With several threads, the calling thread runs
     // decide(place) for members that are due while others learn, but not for the first, whose table they follow.
     template <class Decide>
-    void learn(const ForestRows& given, const double* targets, const double* weights, int n, const Decide& decide) {
+    void learn(const ForestRows& given, const double* targets, const double* weights, const double* wholes, int n,
+               const Decide& decide) {
         const int n_members = stack.n_members;
         const bool is_first = leader().n_rows == 0;
         Signals signals(n_members - 1);
         std::vector<const double*> seen(n_members), said(n_members);
         std::vector<std::atomic<bool>> is_learnt(n_members);
         const Shared shared = share(given, 0, n, fit(whole_, n * n_features()), fit(scaled_, n * n_ends()));
-        const StepRows step = {given, targets, weights, n};
+        const StepRows step = {given, targets, weights, wholes, n};
         const double work = n * n_members * learning_work();
         const int most = threads_for(n);
         const int n_threads = most > 1 && Threads::all().pays(most, work - work / most) ? most : 1;
@@ -279,7 +280,7 @@ private:
     }
     struct StepRows {
         const ForestRows& given;
-        const double *targets, *weights;
+        const double *targets, *weights, *wholes;  // as in Given
         int n;
     };
     // What the members of a step wait for: the predictions of the others, and the first tree's table, which must have read
@@ -324,7 +325,7 @@ private:
         const bool is_given = step.given.are_sparse();  // the chunk fills in sparse features
         const int m = engine.table->n_features();
         engine.learn({is_given ? step.given.X : seen, is_given ? step.given.width : m, step.given.held(place), step.targets,
-                      step.weights},
+                      step.weights, step.wholes},
                      step.n, is_scaled);
         members[place].took = (std::chrono::steady_clock::now() - begin).count();
     }

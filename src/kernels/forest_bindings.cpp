@@ -71,15 +71,17 @@ std::vector<const SparseBatch*> parts_of(nb::object sparse) {
 
 // decide(place) is called of members that are due while others learn; of the others it is for the caller to ask. If it raises,
 // all members learn the rows nevertheless.
-void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights, nb::object sparse, nb::callable decide) {
+void learn_rows(BoundForest& forest, Matrix X, Doubles targets, Doubles weights, nb::object sparse,
+                const std::optional<Doubles>& wholes, nb::callable decide) {
     const Writing turn(forest);
     const auto parts = parts_of(sparse);
     const ForestRows rows = checked_rows(forest, X, parts);
-    check_step(forest.leader(), {X, parts.empty() ? nullptr : parts[0]}, targets, weights);
+    check_step(forest.leader(), {X, parts.empty() ? nullptr : parts[0]}, targets, weights, wholes);
     std::exception_ptr error;
     {
         nb::gil_scoped_release release;
-        forest.learn(rows, targets.data(), weights.data(), static_cast<int>(X.shape(0)), [&](int place) {
+        const double* whole = wholes ? wholes->data() : nullptr;
+        forest.learn(rows, targets.data(), weights.data(), whole, static_cast<int>(X.shape(0)), [&](int place) {
             if (error) return;
             const nb::gil_scoped_acquire acquire;
             try {
@@ -145,7 +147,7 @@ nb::object learn_row(nb::handle_t<BoundForest> self, Face& face, nb::handle x, n
     {
         // Whoever reads one of the trees may hold its lock while waiting for the GIL.
         nb::gil_scoped_release release;
-        forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, 1, [](int) {});
+        forest.learn({row.data(), forest.leader().table->n_features(), {}}, &target, &weight, nullptr, 1, [](int) {});
         forest.show_level();
     }
     if (!forest.has_due()) return nb::none();
@@ -261,7 +263,7 @@ void bind_forest(nb::module_& m) {
         .def("set_member", &set_member, "place"_a, "engine"_a, "sources"_a, "ends"_a, "slopes"_a)
         .def("reading", &hold<BoundForest, false>, nb::rv_policy::take_ownership)
         .def("writing", &hold<BoundForest, true>, nb::rv_policy::take_ownership)
-        .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none(), "decide"_a)
+        .def("learn", &learn_rows, "X"_a, "targets"_a, "weights"_a, "sparse"_a.none(), "wholes"_a.none(), "decide"_a)
         .def_prop_ro("said", &said_by_members)
         .def("log_odds", &predict_rows<Kind::log_odds>, "X"_a, "sparse"_a.none() = nb::none())
         .def("probabilities", &predict_rows<Kind::probabilities>, "X"_a, "sparse"_a.none() = nb::none())

@@ -75,6 +75,8 @@ public:
     // For labels: for each level, the largest loss in nats of a label in the set.
     std::vector<double> label_reach = std::vector<double>(kReaches, 1.0);
     bool has_labels_;
+    bool is_asking_ = false;  // a custom loss in Python
+    bool had_help_ = false;   // whether the last step ran on several threads
     Evidence evidence;
     Watch watch;
     std::int64_t n_changes = 0, n_growths = 0;                        // changes of the tree and of the schema
@@ -317,10 +319,16 @@ public:
                                       has_labels() ? targets[i] : target.scaled(targets[i]), settings.quantiles.data());
         }
     }
-    // Makes the present level of the target an input of the next rows.
+    // Makes the present level of the target an input of the next rows. After rows that were learnt without it the next ones are
+    // predicted without it, too: the models' other weights have learnt what it would have told.
     void show_level() {
         for (int k = 0; k < kLevelInputs && target.has_level; k++)
-            table->absent[k] = target.has_log_link ? std::log1p(std::max(target.level[k], 0.0)) : target.level[k];
+            table->absent[k] = target.hides_level ? std::numeric_limits<double>::quiet_NaN() : target.level_input(k);
+    }
+    // The level as few rows are learnt with it.
+    void fill_level(double* row) const {
+        for (int k = 0; k < kLevelInputs && target.has_level; k++)
+            row[k] = target.hides_level ? target.level_input(k) : table->absent[k];
     }
     void set_levels(int node, double split_level, double prune_level, double replace_level, double rest_level,
                     int n_splits) {
@@ -686,7 +694,7 @@ private:
         judge(step_, n_threads);
         keep_finite(step_);
         for (int s = 0; s < step_.n_stops; s++) begin_border(step_.stops[s].node);
-        if (!has_labels()) learn_reaches(step_);
+        if (!has_labels()) learn_reaches(step_, given);
         if constexpr (Kind::kHasSparse) learn_energy(step_);
         if (waits) {
             absorb_leaf(step_);
@@ -755,11 +763,15 @@ private:
     }
     // Adds numbers to the scale and the level of the target, in order of arrival. It cannot fail.
     void learn_target(const Given& given, int n) {
-        for (int i = 0; i < n; i++) target.add(given.targets[i], given.weights ? given.weights[i] : 1.0);
+        const bool has_level = target.has_level && !std::isnan(step_.chunk.raw_row(0, table->n_features())[0]);
+        target.hides_level = target.has_level && !has_level && table->scaler.weight[0] > 0.0;
+        for (int i = 0; i < n; i++) target.add(given.targets[i], given.weight(i));
+        for (int i = 0; i < n; i++)
+            if (given.whole(i) > 0.0) target.weight.add(given.whole(i), static_cast<double>(n_rows + i));
         if (!target.is_off()) return;
         Conversion to = target.renew();
         if (to.factor < Kind::kLeastFactor) to = {0.0, 0.0};  // nothing learnt so far is of use
-        to.shows_level = target.has_level && !std::isnan(step_.chunk.raw_row(0, table->n_features())[0]);
+        to.shows_level = has_level;
         if (asked_) renew_unit(given, n, to);
         watch.drop_rows();  // their losses are in the old unit
         const bool has_scaled_level = target.has_level && !target.has_log_link;
@@ -790,24 +802,30 @@ private:
         if (std::abs(off) > 1e-3 && unit > 0.0 && unit < kLargest) to.spread = target.unit / unit;
         target.unit /= to.spread;
     }
-    // Learns from the leaves' errors, before they learn the rows.
-    void learn_reaches(const Step& step) {
+    // Learns from the leaves' errors, before they learn the rows; once for each row of the user, however many copies it is.
+    void learn_reaches(const Step& step, const Given& given) {
+        const auto length_for = [&](int row) { return target.weight.step(given.whole(step.chunk.given_row(row))); };
         for (int p = 0; p < step.n_pupils; p++) {
             const Pupil& pupil = *step.pupils[p];
             const Lesson& lesson = step.lessons[p];
             if (!is_of_leaf(step, pupil.model)) continue;
             if (loss == kQuantile || !rules(loss).error || models.renewed(models[pupil.model])) {
                 told(step, lesson, [&](int row, const double* predictors) {
-                    const double y = step.chunk.targets[row];
-                    loss == kQuantile ? learn_offsets(*lesson.model.loss, predictors, y)
-                                      : target.learn_reach(error_of(*lesson.model.loss, predictors, y));
+                    const double y = step.chunk.targets[row], length = length_for(row);
+                    if (length == 0.0) return;
+                    loss == kQuantile ? learn_offsets(*lesson.model.loss, predictors, y, length)
+                                      : target.learn_reach(error_of(*lesson.model.loss, predictors, y), length);
                 });
                 continue;
             }
             for (int i = 0; i < lesson.visit.n; i++) {
+                const int row = lesson.visit.rows[i];
+                const double length = length_for(row);
+                if (length == 0.0) continue;
                 const double* residual = lesson.before.residual + static_cast<long>(i) * shape.outputs;
-                target.learn_reach(rules(loss).error(
-                    {lesson.before.loss[i], residual, step.chunk.targets[lesson.visit.rows[i]], 1.0, lesson.model.loss}));
+                const double error =
+                    rules(loss).error({lesson.before.loss[i], residual, step.chunk.targets[row], 1.0, lesson.model.loss});
+                target.learn_reach(error, length);
             }
         }
     }
@@ -825,10 +843,10 @@ private:
         rules(loss).interval(state, predictor, 1.0, ends);
         return std::abs(scaled_y - number) / (ends[1] - number);
     }
-    void learn_offsets(const LossState& state, const double* predictors, double scaled_y) {
+    void learn_offsets(const LossState& state, const double* predictors, double scaled_y, double length) {
         Room found(shape.outputs);
         offset_quantiles_of(predictors, found.data());
-        target.learn_offsets(scaled_y, found.data(), settings.quantiles, std::sqrt(state.spread));
+        target.learn_offsets(scaled_y, found.data(), settings.quantiles, std::sqrt(state.spread), length);
     }
     void make_scale_room() {
         if (has_labels()) return;
@@ -1313,13 +1331,11 @@ private:
     }
 
     std::shared_ptr<AskedLoss> asked_;  // a custom loss in Python, if any
-    bool is_asking_ = false;
     Step step_;
     RowBlock waiting_;
     typename Evidence::Scratch scratch_;
     std::int64_t bent_room_for_ = -1;  // n_changes + n_growths of the tree that scratch_.bent has room for
     StepTasks tasks_;
-    bool had_help_ = false;  // whether the last step ran on several threads
     Part part_;
     typename Evidence::Whole whole_;
     std::vector<std::int32_t> due_;

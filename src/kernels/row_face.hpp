@@ -240,6 +240,7 @@ private:
     bool read_to_learn(nb::handle x, double* row, SparseBatch& held) {
         const Table& table = *engine_.table;
         if (!reader_.read(x, table.absent, n_own(), true, row, held)) return false;
+        if constexpr (requires { engine_.fill_level(row); }) engine_.fill_level(row);
         for (int j = 0; j < table.n_features(); j++)
             if (table.schema.lacks_column(j, row[j])) return false;
         return true;

@@ -210,10 +210,13 @@ void check_target(const NumberTarget& target, const Table& table, std::size_t n_
     check_reach(target.reach, "target_reach");
     need_length(target.offset, n_quantiles, "target_offset");
     need(std::all_of(target.offset.begin(), target.offset.end(), is_weight), "target_offset", "must hold finite numbers");
+    need(target.weight.rows >= 0.0, "target_weight_rows", "must not be negative");
+    need(target.weight.mean > 0.0 && is_finite(target.weight.mean), "target_weight_mean", "must be above 0");
     need(target.unit > 0.0 && is_finite(target.unit), "target_unit", "must be above 0");
     need(target.power >= 0.0 && target.power <= 4.0, "target_power", "is out of range");
     need(target.is_known <= 1, "target_is_known", "must hold only 0 and 1");
     need(target.has_level <= 1, "target_has_level", "must hold only 0 and 1");
+    need(target.hides_level <= target.has_level, "target_hides_level", "must hold only 0, or 1 where there is a level");
     need(!target.has_level || table.n_features() >= kLevelInputs, "target_has_level", "has a level that is no feature");
 }
 

@@ -22,14 +22,20 @@ constexpr double kReachLevels[kReaches] = {0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 
 constexpr double kFirstReaches[kReaches] = {0.67449, 0.84162, 1.03643, 1.28155, 1.64485, 1.95996, 2.32635, 2.57583};
 
 // Adaptive conformal steps of a tenth on the logarithm of each level's reach: a row outside makes it longer, a row inside a
-// little shorter, so that in the long run the interval contains the level's share of rows, whatever the models predict.
-inline void learn_reach(std::vector<double>& reach, double error) {
+// little shorter, so that in the long run the interval contains the level's share of rows, whatever the models predict. A row
+// whose weight is not the mean makes a longer or shorter step.
+inline void learn_reach(std::vector<double>& reach, double error, double step = 1.0) {
     // exp(0.1 level), exp(-0.1 (1 - level))
     static constexpr double kLonger[kReaches] = {1.051271, 1.061837, 1.072508, 1.083287,
                                                  1.094174, 1.099659, 1.102963, 1.104066};
     static constexpr double kShorter[kReaches] = {0.951229, 0.960789, 0.970446, 0.980199,
                                                   0.990050, 0.995012, 0.998002, 0.999000};
     double* own = reach.data();
+    if (step != 1.0) {
+        for (int k = 0; k < kReaches; k++)
+            own[k] = std::clamp(own[k] * std::pow(error > own[k] ? kLonger[k] : kShorter[k], step), 1e-6, 1e6);
+        return;
+    }
     for (int k = 0; k < kReaches; k++) {  // without a branch, so that it is vectorised
         const double longer = own[k] * kLonger[k], shorter = own[k] * kShorter[k];
         const double next = error > own[k] ? longer : shorter, most = next > 1e6 ? 1e6 : next;
@@ -66,23 +72,40 @@ private:
     }
 };
 
+struct MeanWeight {  // of the last rows; nothing is counted until one has another weight than 1
+    double rows = 0.0, mean = 1.0;
+    void add(double weight, double n_before) {
+        if (rows == 0.0 && weight == 1.0) return;
+        rows = std::min((rows == 0.0 ? n_before : rows) + 1.0, kMostRows);
+        mean = rows == 1.0 ? weight : mean + (weight - mean) / rows;
+    }
+    // The step of a row, compared with that of one of the mean weight.
+    double step(double weight) const { return std::min(weight / mean, kMostStep); }
+
+private:
+    static constexpr double kMostRows = 500.0, kMostStep = 10.0;
+};
+
 struct NumberTarget {
     double shift = 0.0, scale = 1.0;
     TargetMoments moments;
+    MeanWeight weight;
     double level[kLevelInputs] = {};
     std::vector<double> reach = {kFirstReaches, kFirstReaches + kReaches};  // reach of intervals, in roots of the spread
     std::vector<double> offset;                                             // added to quantiles, scaled
     std::uint8_t is_known = 0;                                              // whether y has ever varied
     std::uint8_t has_level = 0;                                             // whether the level is an input of the models
-    bool has_log_link = false;                                              // if so, y is scaled by its mean
-    bool has_unit = false;                                                  // custom loss in Python:
-    double unit = 1.0;   // unit of the loss: the spread of a row that is one scale off
-    double power = 1.0;  // with a log link, the power of the mean that variances grow with
+    std::uint8_t hides_level = 0;  // whether the last rows were learnt without it, although others had it
+    bool has_log_link = false;     // if so, y is scaled by its mean
+    bool has_unit = false;         // custom loss in Python:
+    double unit = 1.0;             // unit of the loss: the spread of a row that is one scale off
+    double power = 1.0;            // with a log link, the power of the mean that variances grow with
 
     double scaled(double y) const { return (y - shift) / scale; }
     // Until y varies there is no scale, and nothing else could be predicted in any unit of y.
     double told_scale() const { return is_known || has_log_link ? scale : 0.0; }
     double unscaled(double t) const { return shift + told_scale() * t; }
+    double level_input(int k) const { return has_log_link ? std::log1p(std::max(level[k], 0.0)) : level[k]; }
 
     void add(double y, double weight) {
         for (int k = 0; k < kLevelInputs; k++) {
@@ -124,13 +147,14 @@ struct NumberTarget {
         return {factor, (old_shift - shift) / scale, has_log_link, has_log_link ? factor : factor * factor};
     }
     // For intervals; `error` is in roots of the spread. Until y varies, every error is 0, whatever the reach should be.
-    void learn_reach(double error) {
-        if (is_known) driftree::learn_reach(reach, error);
+    void learn_reach(double error, double step) {
+        if (is_known) driftree::learn_reach(reach, error, step);
     }
     // The same for quantiles: each has its own offset, which moves by a share of the spread's root.
-    void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root) {
+    void learn_offsets(double scaled_y, const double* quantiles, const std::vector<double>& levels, double root,
+                       double step) {
         for (std::size_t k = 0; k < offset.size() && is_known; k++)
-            offset[k] += kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0));
+            offset[k] += step * (kReachStep * root * (levels[k] - (scaled_y <= quantiles[k] ? 1.0 : 0.0)));
     }
     template <class Archive>
     void visit(Archive& a) {
@@ -140,6 +164,9 @@ struct NumberTarget {
         a("target_last_many", level[2]), a("target_is_known", is_known), a("target_has_level", has_level);
         a("target_reach", reach), a("target_offset", offset);
         if (has_unit) a("target_unit", unit), a("target_power", power);
+        if constexpr (requires { a.has_weights; }) a.has_weights = weight.rows > 0.0, a.has_hidden = hides_level != 0;
+        a("target_weight_rows", weight.rows), a("target_weight_mean", weight.mean);
+        a("target_hides_level", hides_level);
     }
 
 private:

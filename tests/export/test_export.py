@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import driftree
 from driftree import (
     DynamicModelForestClassifier,
+    DynamicModelForestRegressor,
     DynamicModelTreeClassifier,
     DynamicModelTreeRegressor,
     Loss,
@@ -341,6 +342,22 @@ def test_recent_targets_are_what_they_were_or_what_one_says(loss, tmp_path):
     assert_same(run_onnx(model, rows, **one_for_all)["prediction"], expected)
     if COMPILER:
         assert_same(run_c(model, told, tmp_path), expected)
+
+
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_recent_targets_are_missing_after_a_batch_that_did_not_show_them(kind, tmp_path):
+    rng, model = np.random.default_rng(1), kind()
+    rows = [{"x": x} for x in rng.normal(size=250).tolist()]
+    y = [row["x"] + math.sin(i / 10) for i, row in enumerate(rows)]
+    for row, number in zip(rows[:200], y, strict=False):
+        model.learn_one(row, number)
+    model.learn_many({"x": [row["x"] for row in rows[200:]]}, y[200:])
+    expected = predict(model, rows)
+    assert_same(run_python(model, rows), expected)
+    assert_same(run_sql(model, rows), expected)
+    assert_same(run_onnx(model, rows)["prediction"], expected)
+    if COMPILER:
+        assert_same(run_c(model, rows, tmp_path), expected)
 
 
 @pytest.mark.usefixtures("told_levels")

@@ -141,9 +141,9 @@ def test_steps_are_cut_once(monkeypatch):
     """A tree gets no more rows than it takes in a step; `fit` cuts in the paper's setting, too."""
     sizes, learn = [], Tree.learn
 
-    def note(self, X, y, w, sparse=None):
+    def note(self, X, *others):
         sizes.append(len(X))
-        learn(self, X, y, w, sparse)
+        learn(self, X, *others)
 
     monkeypatch.setattr(Tree, "learn", note)
     X = np.random.default_rng(1).normal(size=(450, 2))

@@ -339,6 +339,72 @@ def test_large_batches_are_learnt_without_the_level():
     assert (engine.weights(0)[:, levels] != 0).all()
 
 
+def learn_rows_then_batches(model, n_batches=20):
+    """Rows one by one, then batches of 100, with a jump before the batches; return their errors."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=1000 + 100 * n_batches)
+    y = x + rng.normal(size=len(x)) + 30 * (np.arange(len(x)) >= 1000)
+    for value, target in zip(x[:1000], y, strict=False):
+        model.learn_one({"x": value}, target)
+    errors = []
+    for start in range(1000, len(x), 100):
+        rows = slice(start, start + 100)
+        batch = {"x": x[rows]}
+        errors.append(np.abs(model.predict_many(batch) - y[rows]).mean())
+        model.learn_many(batch, y[rows])
+    return errors, y
+
+
+@pytest.mark.parametrize(("loss", "most"), [("gaussian", 1.5), ("student", 1.5), ("quantile", 4)])
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_batches_after_rows_follow_a_jump(kind, loss, most):
+    """They leave the weights of the level as they were, and learn the jump by all others."""
+    errors, _ = learn_rows_then_batches(kind(loss=loss))
+    assert np.mean(errors[-5:]) < most
+
+
+def test_a_level_that_a_batch_did_not_show_is_hidden_until_rows_show_it(tmp_path):
+    model = DynamicModelTreeRegressor()
+    _, y = learn_rows_then_batches(model, 2)
+    engine, row = model._tree.engine, {"x": 0.5}
+    assert np.isnan(engine.absent[:3]).all()
+    assert engine.level[0] == y[-1]  # with which the next row is learnt
+    assert model.explain_one(row).row["last y"] is None
+    model.save(tmp_path / "model.dmt")
+    copies = driftree.load(tmp_path / "model.dmt"), pickle.loads(pickle.dumps(model))
+    for one in (model, *copies):
+        assert one.predict_one(row) == model.predict(pd.DataFrame([row]))[0]
+        assert abs(one.predict_one(row) - 30.5) < 5
+    for one in (model, *copies):
+        with pytest.raises(ValueError, match="is numeric"):
+            one.learn_one({"x": "text"}, 30.0)  # refused: nothing changes
+        assert np.isnan(one._tree.engine.absent[:3]).all()
+        one.learn_one(row, 31.0)
+        assert one._tree.engine.absent[0] == 31.0
+        one.learn_many(pd.DataFrame([row] * 10), [30.0] * 10)
+        assert one._tree.engine.absent[0] == 30.0
+    assert model.predict_one(row) == copies[0].predict_one(row) == copies[1].predict_one(row)
+
+
+def test_rows_after_a_batch_are_learnt_with_the_level():
+    X, y = walk(400)
+    names = [f"target_last{name}" for name in ("", "_few", "_many")]
+    model = learnt(X[:200], y[:200])
+    model.learn_many(pd.DataFrame(X[200:300]), y[200:300])
+    hidden = copy.deepcopy(model)
+    arrays = model._tree.engine.arrays()
+    assert arrays.pop("target_hides_level") == [1]  # which older files lack: it is shown
+    model._tree.engine.restore(arrays)
+    told = [arrays[name][0] for name in names]
+    assert model._tree.engine.absent[:3].tolist() == told
+    for one in (model, hidden):
+        learnt(X[300:], y[300:], one)
+    assert pickle.dumps(model._tree.engine.arrays()) == pickle.dumps(hidden._tree.engine.arrays())
+    assert "target_hides_level" not in model._tree.engine.arrays()
+    with pytest.raises(ValueError, match="target_hides_level"):
+        model._tree.engine.restore(arrays | {"target_hides_level": np.array([2], np.uint8)})
+
+
 def test_the_level_is_no_feature_of_the_users():
     X, y = walk(100)
     model = DynamicModelTreeRegressor().fit(pd.DataFrame(X), y)
@@ -493,6 +559,110 @@ def test_intervals_hold_also_after_the_noise_has_grown(loss, level):
     assert (ends[:, 0] < model.predict(pd.DataFrame(X[:50]))).all()
     with pytest.raises(ValueError, match=r"level must be from 0\.5 to 0\.99"):
         model.predict_interval(pd.DataFrame(X[:5]), 1.0)
+
+
+# ---------------------------------------------------------------------- weights and coverage
+WEIGHTS = {
+    "alike": lambda rng, noise: rng.uniform(0.05, 5, len(noise)),
+    "whole": lambda rng, noise: rng.integers(0, 6, len(noise)).astype(float),
+    "grow with the noise": lambda rng, noise: 0.2 + np.abs(noise),
+    "fall with the noise": lambda rng, noise: 1 / (0.2 + np.abs(noise)),
+    "grow with time": lambda rng, noise: np.linspace(1, 50, len(noise)),
+    "3": lambda rng, noise: np.full(len(noise), 3.0),
+    "0.1": lambda rng, noise: np.full(len(noise), 0.1),
+}
+QUANTILES = (0.1, 0.5, 0.9)
+LEVELS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99])
+LONGER = [1.051271, 1.061837, 1.072508, 1.083287, 1.094174, 1.099659, 1.102963, 1.104066]
+
+
+def draw_weighted(how, n=4000):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 2))
+    noise = rng.choice([0.3, 3.0], n) * rng.normal(size=n)
+    return X, X @ [2.0, -1.0] + noise, WEIGHTS[how](rng, noise)
+
+
+def make_unfollowing(loss):
+    quantiles = QUANTILES if loss == "quantile" else None
+    return DynamicModelTreeRegressor(loss, quantiles=quantiles, follow_target=False)
+
+
+@pytest.mark.parametrize("loss", ["gaussian", "quantile"])
+@pytest.mark.parametrize("how", WEIGHTS)
+def test_the_weighted_share_of_rows_is_as_told(loss, how):
+    X, y, w = draw_weighted(how)
+    model, held = make_unfollowing(loss), []
+    for i in range(len(X)):
+        row = slice(i, i + 1)
+        if i and loss == "quantile":
+            held.append(y[i] <= model.predict_quantiles(X[row])[0])
+        elif i:
+            ends = [model.predict_interval(X[row], level)[0] for level in (0.5, 0.9)]
+            held.append([low <= y[i] <= high for low, high in ends])
+        model.partial_fit(X[row], y[row], sample_weight=w[row])
+    told = QUANTILES if loss == "quantile" else (0.5, 0.9)
+    shares = np.average(np.array(held)[500:], axis=0, weights=w[501:])
+    np.testing.assert_allclose(shares, told, atol=0.02)
+
+
+def reaches_of(model):
+    """What intervals and quantiles have learnt besides the models."""
+    engine = model._tree.engine
+    return np.concatenate([engine.reaches, engine.offsets])
+
+
+@pytest.mark.parametrize("kind", [DynamicModelTreeRegressor, DynamicModelForestRegressor])
+def test_a_row_moves_the_reach_once_by_its_share_of_the_mean_weight(kind):
+    """However many copies of it are learnt."""
+    X, y, w = draw_weighted("whole", 205)
+    w[:200] += 1
+    w[200:] = 2.0, 0.5, 8.0, 100.0, 0.0
+    y[200:] += 100.0 ** np.arange(1, 6)  # outside
+    model, mean = kind(follow_target=False), w[:200].mean()
+    for i in range(len(X)):
+        row = slice(i, i + 1)
+        trees = [] if i < 200 else getattr(model._tree, "trees", [model._tree])
+        before = [tree.engine.reaches for tree in trees]
+        model.partial_fit(X[row], y[row], sample_weight=w[row])
+        mean += (w[i] - mean) / (i + 1) if w[i] and trees else 0.0
+        for tree, reaches in zip(trees, before, strict=True):
+            steps = np.log(tree.engine.reaches / reaches)
+            np.testing.assert_allclose(steps, 0.1 * LEVELS * min(w[i] / mean, 10), rtol=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.1, 3.0])
+def test_steps_are_those_of_weight_1_where_all_weights_are_alike(weight):
+    X, y, _ = draw_weighted("3", 300)
+    y[-1] += 1000
+    model = DynamicModelTreeRegressor(follow_target=False)
+    model.partial_fit(X[:-1], y[:-1], sample_weight=np.full(299, weight))
+    before = model._tree.engine.reaches
+    model.partial_fit(X[-1:], y[-1:], sample_weight=[weight])
+    np.testing.assert_array_equal(model._tree.engine.reaches, before * LONGER)
+
+
+@pytest.mark.parametrize("n_before", [0, 300])
+def test_files_know_the_mean_weight(n_before, tmp_path):
+    X, y, w = draw_weighted("alike", 900)
+    w[:n_before] = 1.0
+    model = DynamicModelTreeRegressor(follow_target=False)
+    for row in range(600):
+        model.partial_fit(X[row : row + 1], y[row : row + 1], sample_weight=w[row : row + 1])
+        has_weights = "target_weight_mean" in model._tree.engine.arrays()
+        assert has_weights == (row >= n_before)  # files without weights are as before
+    model.save(tmp_path / "model.dmt")
+    again = driftree.load(tmp_path / "model.dmt")
+    for one in (model, again):
+        one.partial_fit(X[600:], y[600:], sample_weight=w[600:])
+    reaches = [one._tree.engine.reaches for one in (model, again)]
+    np.testing.assert_array_equal(*reaches)
+    arrays = again._tree.engine.arrays()
+    assert arrays["target_weight_mean"] == pytest.approx(w.mean(), rel=0.1)
+    for name, value in (("rows", -1.0), ("mean", 0.0), ("mean", np.nan)):
+        wrong = arrays | {f"target_weight_{name}": np.array([value])}
+        with pytest.raises(ValueError, match=f"target_weight_{name}"):
+            again._tree.engine.restore(wrong)
 
 
 # ---------------------------------------------------------------------- copies

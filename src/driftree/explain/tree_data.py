@@ -10,9 +10,9 @@ The data have the schema of version 2; versions change when a key is removed or 
 - ``inputs``: what the models weigh, a list of ``name``, ``feature`` and ``kind``. The
   input is, by its kind,
   - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit); if
-    it is missing, ``if_missing`` (of "last y" and the like: what the target was last). ``levels``
-    is null, or a list (in the paper's setting) of which the place of the value, from 0, is the
-    number; that of other values is 32.
+    it is missing, ``if_missing`` (of "last y" and the like: what the target was last, unless
+    predictions leave it out). ``levels`` is null, or a list (in the paper's setting) of which the
+    place of the value, from 0, is the number; that of other values is 32.
   - "level": 1 if the value is ``level``, else 0; "other level" (of features with more than 32
     levels): 1 if the value is none of the others.
   - "missing": 1 if the value is missing, else 0.

@@ -160,7 +160,7 @@ def _guide(recipe: AnyRecipe, numbers: list[Feature], texts: list[Feature]) -> l
     """Return a comment that describes inputs and outputs."""
     lines = []
     for i, feature in enumerate(numbers):
-        missing = "NAN if missing" if feature.frozen is None else f"NAN for {feature.frozen!r}"
+        missing = "NAN if missing" if _is_free(feature) else f"NAN for {feature.frozen!r}"
         lines.append(f"numbers[{i}]: {feature.text}, {missing}")
     lines += [f"texts[{i}]: {feature.text}, NULL if missing" for i, feature in enumerate(texts)]
     outs = [f"probability of {label!r}" for label in recipe.labels]
@@ -178,10 +178,15 @@ def _value(feature: Feature, numbers: list[Feature], texts: list[Feature]) -> st
         place = f"numbers[{numbers.index(feature)}]"
         missing = f"isnan({place})"
         if feature.levels is None:
-            return place if feature.frozen is None else f"{missing} ? {feature.frozen!r} : {place}"
+            return place if _is_free(feature) else f"{missing} ? {feature.frozen!r} : {place}"
         tests = [f"{place} == {_number(level)}" for level in feature.levels]
     places = "".join(f"{test} ? {i} : " for i, test in enumerate(tests))
     return f"{missing} ? NAN : {places}{OTHER_LEVEL}"
+
+
+def _is_free(feature: Feature) -> bool:
+    """Return whether NAN is a missing value, not that of a recent target."""
+    return feature.frozen is None or math.isnan(feature.frozen)
 
 
 def _number(level: Any) -> str:

@@ -22,6 +22,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from driftree.learn._kernels import MAX_LEVELS
+from driftree.learn.columns import level_names
 from driftree.learn.constants import FOREST
 from driftree.learn.estimator import StreamEstimator
 from driftree.learn.forest import Forest
@@ -57,7 +58,7 @@ class Feature(NamedTuple):
     levels : tuple or None
         For a category, in the order of their values; None for a number.
     frozen : float or None
-        The value if it is not given; None: missing.
+        Of a recent target, which no row has: its value, NaN if it is missing. None of others.
     """
 
     name: Hashable
@@ -426,14 +427,14 @@ def _reach(tree: Any, interval: float) -> float:
 
 
 def _features(encoder: Encoder) -> list[Feature]:
-    absent = encoder.engine.absent.tolist()
+    own = encoder.engine.absent[: len(level_names(encoder.engine))].tolist()
     return [
         Feature(name, text, None if levels is None else tuple(levels), frozen)
         for name, text, levels, frozen in zip(
             encoder.feature_names,
             encoder.display_names,
             encoder.levels,
-            (None if math.isnan(value) else value for value in absent),
+            [*own, *[None] * (len(encoder.levels) - len(own))],
             strict=True,
         )
     ]

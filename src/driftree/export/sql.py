@@ -228,7 +228,8 @@ def _guide(recipe: AnyRecipe, name: str) -> list[str]:
     columns = [feature.text for feature in recipe.features if feature.frozen is None]
     lines = [f"reads {name}: a column for each of {', '.join(columns)}; NULL is missing"]
     lines += [
-        f"{feature.text} is {feature.frozen!r}, as it was then"
+        f"{feature.text} is {'NULL' if math.isnan(feature.frozen) else repr(feature.frozen)}, "
+        "as it was then"
         for feature in recipe.features
         if feature.frozen is not None
     ]
@@ -238,7 +239,8 @@ def _guide(recipe: AnyRecipe, name: str) -> list[str]:
 def _value(feature: Feature, dialect: SQL) -> str:
     """Return a feature's value; recent targets have their value at export."""
     if feature.frozen is not None:
-        return dialect.number(feature.frozen)
+        is_missing = math.isnan(feature.frozen)  # a NULL of type double, in any database
+        return "NULLIF(0e0, 0e0)" if is_missing else dialect.number(feature.frozen)
     column = _quoted_name(str(feature.name))
     if feature.levels is None:
         return column

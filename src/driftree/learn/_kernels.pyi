@@ -233,6 +233,9 @@ class _TreeEngine:
     has_level: bool
     """Whether the first features are the recent level of the target; set by Python."""
     @property
+    def level(self) -> _Doubles:
+        """That level as few rows are learnt with it; empty if there is none."""
+    @property
     def has_log_link(self) -> bool:
         """Whether the models predict the logarithm of a number."""
 
@@ -531,8 +534,13 @@ class _ModelTreeEngine(_TreeEngine):
         targets: NDArray[np.float64],
         weights: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
-        """Take one step with rows: X [rows, features], NaN is missing; class codes or numbers."""
+        """Take one step with rows: X [rows, features], NaN is missing; class codes or numbers.
+
+        Of rows that are copies of one, the first has its whole weight in `wholes`, the others 0;
+        None is `weights`.
+        """
     def inputs(self, X: NDArray[np.float64], sparse: SparseRows | None = None) -> _Matrix:
         """Return the inputs of the simple models, [rows, columns]; the first is 1."""
 
@@ -647,7 +655,10 @@ class _ModelTreeEngine(_TreeEngine):
     def spread(self, model: int) -> float:
         """Return the variance around the prediction, or the loss's counterpart of it."""
     def show_level(self) -> None:
-        """Make the present level of the target an input of the next rows."""
+        """Make the present level of the target an input of the next rows.
+
+        Unless the last rows were learnt without it: then it is missing until others are not.
+        """
 
     # ------------------------------------------------------------------ per node
     def class_rows(self, node: int) -> _Doubles:
@@ -1084,6 +1095,7 @@ class Forest:
         targets: NDArray[np.float64],
         weights: NDArray[np.float64],
         sparse: list[SparseRows] | None,
+        wholes: NDArray[np.float64] | None,
         decide: Callable[[int], None],
     ) -> None:
         """Take one step: all members predict the rows, then learn them.

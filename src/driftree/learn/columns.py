@@ -128,8 +128,8 @@ class Batch(NamedTuple):
 def start_matrix(engine: _TreeEngine, n_rows: int, *, learning: bool) -> NDArray[np.float64]:
     """Return an empty matrix, with the level of the target if it is recent enough."""
     matrix = np.tile(engine.absent, (n_rows, 1))
-    if learning and n_rows > MOST_LEVEL_ROWS:
-        matrix[:, : len(level_names(engine))] = math.nan
+    if learning and (n_levels := len(level_names(engine))):
+        matrix[:, :n_levels] = engine.level if n_rows <= MOST_LEVEL_ROWS else math.nan
     return matrix
 
 

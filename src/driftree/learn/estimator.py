@@ -48,6 +48,8 @@ class Intake(NamedTuple):
     X: NDArray[np.float64]
     answers: Answers
     w: NDArray[np.float64]
+    wholes: NDArray[np.float64]
+    """The weight of each row at its first copy, 0 at the others."""
     news: News
     """New features, levels and missing values."""
     seen: Seen | None = None
@@ -79,14 +81,13 @@ class Intake(NamedTuple):
             factors, counts = known.weights.weigh(answers.codes, labels, weights.given)
             weights = weights.times(factors)
         if known is not None and known.threshold is not None:
-            judged = weights.at_first_copies
+            judged = weights.wholes
         X, sparse, copies = batch.matrix, batch.sparse, weights.copies
         if copies is not None:
             X, answers = X[copies], answers._replace(codes=answers.codes[copies])
             sparse = None if sparse is None else sparse.take(copies.astype(np.int64))
-        return cls(
-            tree, X, answers, weights.shares, batch.news, seen, step_rows, sparse, judged, counts
-        )
+        w, wholes, news = weights.shares, weights.wholes, batch.news
+        return cls(tree, X, answers, w, wholes, news, seen, step_rows, sparse, judged, counts)
 
 
 class StreamEstimator(LearntState):
@@ -378,6 +379,7 @@ class StreamEstimator(LearntState):
         """Cut rows into steps and learn them; the first step also commits what is new."""
         fresh, most = intake, None if intake is None else intake.step_rows
         sparse = None if intake is None else intake.sparse
+        wholes = w if intake is None else intake.wholes
         begin = None if sparse is None else sparse.begin
         start = 0
         while start < len(X):
@@ -391,7 +393,7 @@ class StreamEstimator(LearntState):
                 own = X[rows], None if sparse is None else sparse[rows]
                 if intake is not None and intake.judged is not None:
                     judge(tree, *own, y[rows], intake.judged[rows])
-                tree.learn(own[0], y[rows], w[rows], own[1])
+                tree.learn(own[0], y[rows], w[rows], own[1], wholes[rows])
                 if fresh is not None:
                     self._keep(tree, fresh.seen)
                     fresh = None

@@ -144,9 +144,10 @@ class Forest:
         y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
         """Learn one step; the caller holds the engine's lock."""
-        self.core.learn(X, y, w, sparse)
+        self.core.learn(X, y, w, sparse, wholes)
 
     def decide(self) -> None:
         """Decide what is due."""

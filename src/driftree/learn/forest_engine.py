@@ -220,6 +220,7 @@ class ForestEngine:
         y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
         """Learn one step: each member predicts the rows, then learns them."""
         if sparse is not None:
@@ -233,7 +234,7 @@ class ForestEngine:
             decided.add(place)
             self.members[place].tree.decide()
 
-        self.kernel.learn(matrix, targets, w, parts, decide)
+        self.kernel.learn(matrix, targets, w, parts, wholes, decide)
         if self.told is not None:
             self.told.append(StepSaid(self.kernel.said, targets, w))
         if self.kernel.has_due:

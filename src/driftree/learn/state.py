@@ -80,6 +80,7 @@ class LearningTree(Protocol):
         y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
         """Learn at most `step_rows` rows in one step; the caller holds the engine's lock."""
 

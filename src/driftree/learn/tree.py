@@ -120,12 +120,16 @@ class Tree(TreeNodes):
         y: Codes,
         w: NDArray[np.float64],
         sparse: SparseRows | None = None,
+        wholes: NDArray[np.float64] | None = None,
     ) -> None:
         """Take one step with at most `step_rows` rows.
 
+        Where rows were repeated by their weight, `wholes` has that at their first copy, and 0 at
+        the others.
+
         The caller holds the engine's lock: nobody reads the tree between sums and decisions.
         """
-        self.engine.learn(X, y.astype(np.float64), w, sparse)
+        self.engine.learn(X, y.astype(np.float64), w, sparse, wholes)
         if self.engine.has_due:
             self.decide()
 

@@ -31,19 +31,22 @@ class Weights(NamedTuple):
     """The weight of each copy."""
     given: NDArray[np.float64]
     """The weights of these rows."""
+    wholes: NDArray[np.float64]
+    """The given weight at the first copy of each row; 0 at the others."""
+
+    @classmethod
+    def of(
+        cls, rows: Rows, weights: NDArray[np.float64], given: NDArray[np.float64] | None = None
+    ) -> Weights:
+        """Repeat rows by their weights; `given` are those that the user gave, if they differ."""
+        given = weights if given is None else given
+        copies, shares = _copies(weights)
+        is_first = np.diff(copies, prepend=-1) > 0
+        return cls(rows, copies, shares, given, np.where(is_first, given[copies], 0.0))
 
     def times(self, factors: NDArray[np.float64]) -> Weights:
-        """Return the same with each row's weight multiplied, except `given`."""
-        product = np.minimum(factors * self.given, MAX_WEIGHT)
-        return Weights(self.rows, *_copies(product), self.given)
-
-    @property
-    def at_first_copies(self) -> NDArray[np.float64]:
-        """The given weight at the first copy of each row; 0 at the others."""
-        if self.copies is None:
-            return self.given
-        is_first = np.diff(self.copies, prepend=-1) > 0
-        return np.where(is_first, self.given[self.copies], 0.0)
+        """Return the same with each row's weight multiplied, except those given."""
+        return Weights.of(self.rows, np.minimum(factors * self.given, MAX_WEIGHT), self.given)
 
 
 def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
@@ -51,21 +54,21 @@ def read_weights(weights: ArrayLike | None, n_rows: int) -> Weights:
 
     Examples
     --------
-    >>> rows, copies, shares, _ = read_weights([1, 0, 2.5], 3)
+    >>> rows, copies, shares, *_ = read_weights([1, 0, 2.5], 3)
     >>> rows.tolist(), copies.tolist(), shares.tolist()
     ([0, 2], [0, 1, 1, 1], [1.0, 1.0, 1.0, 0.5])
     """
     if weights is None:
         ones = np.ones(n_rows)
-        return Weights(None, None, ones, ones)
+        return Weights(None, None, ones, ones, ones)
     checked = _check(one_per_row(weights, n_rows))
     rows = None
     if not checked.all():
         rows = np.flatnonzero(checked)
         checked = checked[rows]
     if (checked == 1.0).all():
-        return Weights(rows, None, checked, checked)
-    return Weights(rows, *_copies(checked), checked)
+        return Weights(rows, None, checked, checked, checked)
+    return Weights.of(rows, checked)
 
 
 def _copies(checked: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
