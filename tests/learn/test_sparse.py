@@ -292,6 +292,19 @@ def test_a_list_of_dicts_is_fitted_like_its_table():
     assert model.fit(X[:5], y[:5]).n_features_in_ == len({name for x in X[:5] for name in x})
 
 
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_names_of_sparse_rows_may_be_numbers_and_tuples(call):
+    rows, y = messages(300)
+    words = dict.fromkeys(word for row in rows for word in row)
+    names = {word: i if i % 2 else ("n", str(i)) for i, word in enumerate(words)}
+    renamed = [{names[word]: n for word, n in row.items()} for row in rows]
+    ours = getattr(DynamicModelTreeClassifier(absent="zero"), call)(renamed, y)
+    theirs = getattr(DynamicModelTreeClassifier(absent="zero"), call)(rows, y)
+    backwards = [dict(reversed(row.items())) for row in renamed]
+    np.testing.assert_array_equal(ours.predict_proba(backwards), theirs.predict_proba(rows))
+    assert {*ours._tree.encoder.row_face.sparse_names()} == {*names.values()}
+
+
 def test_rows_of_weight_0_do_not_tell_what_absent_is():
     rows = [{"age": 1, "income": 2}, {"free": 1, "cash": 1}, {"age": 3, "income": 1}]
     model = DynamicModelTreeClassifier()
