@@ -7,6 +7,7 @@ column of their own, and which are evicted when there are too many.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -31,7 +32,8 @@ from driftree.learn.times import TIME_TYPES, split_row, whole_name
 from driftree.learn.validation import is_missing, plain, row_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -78,6 +80,8 @@ class SparseFeatures:
         self.declare(categorical)
         self.is_wide = False
         """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
+        self.naming: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+        """Returns the lock under which names change, besides the engine's: that of a forest."""
         self.expect()
         self._plan_look()
 
@@ -133,7 +137,8 @@ class SparseFeatures:
         given = list(dicts)
         found = None
         if not (learning and self._is_over):
-            found = self.row_face.read_dicts(given, learning=learning)
+            with self._naming_if(learning=learning):
+                found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
             plain = [
                 check_row(row, i, rows, self.with_levels, zeros=self.is_wide)
@@ -181,7 +186,8 @@ class SparseFeatures:
             check_names(given)
         ids = None
         if not (learning and self._is_over):
-            ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
+            with self._naming_if(learning=learning):
+                ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
         if ids is None:
             self.admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
             ids = self.row_face.sparse_ids(given, learning=False, centred=False)
@@ -198,6 +204,9 @@ class SparseFeatures:
         return len(self.engine.sparse_weights(node)[0])
 
     # ------------------------------------------------------------------ names
+    def _naming_if(self, *, learning: bool) -> AbstractContextManager[object]:
+        return self.naming() if learning else contextlib.nullcontext()
+
     @property
     def _is_over(self) -> bool:
         return self.row_face.n_sparse > self.engine.most_sparse
@@ -209,6 +218,10 @@ class SparseFeatures:
         are then halved, so that names that were frequent only long ago are evicted in the end. If
         there are more new names than allowed, the most frequent are registered.
         """
+        with self.naming():
+            self._admit(names, centred=centred)
+
+    def _admit(self, names: Mapping[Hashable, int], *, centred: bool) -> None:
         face, engine, most = self.row_face, self.engine, self.engine.most_sparse
         known = face.sparse_ids(list(names), learning=False, centred=False) or []
         places = dict(zip(names, known, strict=True))
