@@ -366,6 +366,9 @@ auto bind_row_face(nb::module_& m, const char* name) {
         .def("sparse_names", &Face::sparse_names)
         .def("names_of", &Face::names_of, "ids"_a)
         .def("declare", &Face::declare, "names"_a)
+        .def_prop_rw(
+            "leaves_names", [](Face& face) { return face.reader().sparse.leaves_new(); },
+            [](Face& face, bool leaves) { face.reader().sparse.leave_new(leaves); })
         .def("free_places", &Face::free_places)
         .def_prop_ro("n_sparse", &Face::n_sparse)
         .def("read_dicts", &Face::read_dicts, "rows"_a, nb::kw_only(), "learning"_a)

@@ -1,7 +1,7 @@
 // Chunk: the rows of one step, read and scaled once.
 //
 // The rows of a step are a set: they are visited in an order that depends on their values and the seed, not on their order
-// of arrival (except among rows with equal values).
+// of arrival (except among rows with equal values, and sparse rows with new names, whose ids depend on it).
 #pragma once
 #include <algorithm>
 #include <bit>

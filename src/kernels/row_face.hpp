@@ -54,7 +54,8 @@ public:
         RowSpace space;
         SparseBatch& batch = space.batch;
         if (engine_.table->absent_is_zero) {
-            if (!read_sparse(x, true, space) || !add_names(batch, space.fresh)) return nb::borrow(Py_NotImplemented);
+            if (!read_sparse(x, true, space) || !add_names_of_dicts(batch, space.fresh))
+                return nb::borrow(Py_NotImplemented);
             lock.open();
             engine_.learn({nullptr, 0, batch.rows(), &target, &weight}, 1);
         } else {
@@ -125,7 +126,7 @@ public:
         std::vector<RowReader::NewFeature> fresh;
         for (const nb::handle row : rows)
             if (!reader_.read_sparse(row, is_learning, engine_.table->sparse, batch, fresh)) return nb::none();
-        if (!add_names(batch, fresh)) return nb::none();
+        if (!add_names_of_dicts(batch, fresh)) return nb::none();
         return nb::cast(std::move(batch));
     }
     // Lets Python read rows in which one of these features has a value that is no text.
@@ -279,6 +280,10 @@ private:
             }
         }
         return true;
+    }
+    // The same for those of dicts; returns false, too, if Python must do that.
+    bool add_names_of_dicts(SparseBatch& batch, const std::vector<RowReader::NewFeature>& fresh) {
+        return (fresh.empty() || !reader_.sparse.leaves_new()) && add_names(batch, fresh);
     }
     // The leaf, or -1 if Python must read the row.
     int predict_row(nb::handle x, double* predictors) {

@@ -47,6 +47,8 @@ public:
         return true;
     }
     bool are_plain() const { return are_plain_; }
+    bool leaves_new() const { return leaves_new_; }
+    void leave_new(bool leaves_new) { leaves_new_ = leaves_new; }
     std::int64_t n_changes() const { return n_changes_; }  // names added and removed
     int add(PyObject* name) {
         const int id = free_.empty() ? n_places() : free_.back();
@@ -98,6 +100,7 @@ public:
         if (sorted != fresh.free_) throw nb::value_error("the free places are not those without a name");
         fresh.free_ = order;
         fresh.n_changes_ = n_changes_ + 1;
+        fresh.leaves_new_ = leaves_new_;
         std::swap(*this, fresh);
     }
 
@@ -171,7 +174,8 @@ private:
     std::uint64_t factor_ = 0;   // as random as Python's hashes of text: nobody can choose numbers with the same place
     int n_ = 0;
     std::int64_t n_changes_ = 0;
-    bool are_plain_ = true;  // all that ever were
+    bool are_plain_ = true;    // all that ever were
+    bool leaves_new_ = false;  // whether Python adds new names of dicts
     std::vector<std::int32_t> free_;
 };
 

@@ -16,7 +16,11 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
 import driftree
-from driftree import DynamicModelTreeClassifier, DynamicModelTreeRegressor
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+)
 from driftree.learn import memory
 from driftree.learn.sparse import look_sparse
 
@@ -292,6 +296,19 @@ def test_a_list_of_dicts_is_fitted_like_its_table():
     assert model.fit(X[:5], y[:5]).n_features_in_ == len({name for x in X[:5] for name in x})
 
 
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+def test_names_of_sparse_rows_may_be_numbers_and_tuples(call):
+    rows, y = messages(300)
+    words = dict.fromkeys(word for row in rows for word in row)
+    names = {word: i if i % 2 else ("n", str(i)) for i, word in enumerate(words)}
+    renamed = [{names[word]: n for word, n in row.items()} for row in rows]
+    ours = getattr(DynamicModelTreeClassifier(absent="zero"), call)(renamed, y)
+    theirs = getattr(DynamicModelTreeClassifier(absent="zero"), call)(rows, y)
+    backwards = [dict(reversed(row.items())) for row in renamed]
+    np.testing.assert_array_equal(ours.predict_proba(backwards), theirs.predict_proba(rows))
+    assert {*ours._tree.encoder.row_face.sparse_names()} == {*names.values()}
+
+
 def test_rows_of_weight_0_do_not_tell_what_absent_is():
     rows = [{"age": 1, "income": 2}, {"free": 1, "cash": 1}, {"age": 3, "income": 1}]
     model = DynamicModelTreeClassifier()
@@ -391,6 +408,27 @@ def test_zeros_of_a_wide_table_are_numbers_in_rows_of_any_kind(make):
         told.learn_one(row, 1)
     np.testing.assert_array_equal(model.predict_proba(X), told.predict_proba(X))
     assert model._tree.encoder.row_face.n_sparse == 600
+
+
+@pytest.mark.parametrize("make", [dict, MappingProxyType])
+@pytest.mark.parametrize("learner", [DynamicModelTreeClassifier, DynamicModelForestClassifier])
+def test_new_numbers_of_a_wide_table_are_centred_in_single_rows_too(learner, make):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(80, 600))
+    ours, told = (learner().fit(X, (X[:, 0] > 0).astype(int)) for _ in range(2))
+    numbers = rng.normal(30, 1, 300).tolist()
+    first, *rest = ({"new": x, "x1": x % 1} for x in numbers)
+    ours.learn_one(make(first), 1)
+    told.learn_many([first], [1])
+    for row in rest:
+        assert ours.predict_proba_one(row) == told.predict_proba_one(row)
+        ours.learn_one(make(row), int(row["new"] > 30))
+        told.learn_one(row, int(row["new"] > 30))
+    assert ours.predict_one({"new": 31}) != ours.predict_one({"new": 29})
+    ours.learn_one(make({"word": "free", "newer": 2, "when": datetime.date(2024, 1, 1)}), 1)
+    face, flags = ours._tree.encoder.row_face, ours._tree.engine.sparse_is_centred
+    plain = {name for name, own in zip(face.sparse_names(), flags, strict=True) if not own}
+    assert plain == {"word == free", "when: weekday == Monday"}
 
 
 @pytest.mark.parametrize("n_columns", [4, 600])

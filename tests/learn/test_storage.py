@@ -421,6 +421,17 @@ def test_scikit_learns_attributes_come_back(tmp_path):
     assert not hasattr(bare, "feature_names_in_")
 
 
+def test_names_of_dicts_come_back_with_their_types(tmp_path):
+    rows = [{1: i, (2, "b"): -i, "c": i % 3} for i in range(40)]
+    y = [i % 2 for i in range(40)]
+    model = DynamicModelTreeClassifier().partial_fit(rows, y)
+    loaded = reload(model, tmp_path / "model.dmt")
+    assert loaded.feature_names_in_.tolist() == [1, (2, "b"), "c"]
+    backwards = [dict(reversed(row.items())) for row in rows]
+    np.testing.assert_array_equal(loaded.predict_proba(backwards), model.predict_proba(rows))
+    loaded.partial_fit(backwards, y)
+
+
 PARAMETERS = [
     {"categorical": ("a", 1, (1.5, b"x")), "evidence_window": math.inf, "bins": 8},
     {"categorical": ["a"], "epsilon": np.float32(0.5), "max_nodes": np.int64(7)},

@@ -93,13 +93,85 @@ def test_columns_may_come_and_go_in_many():
     assert labels.tolist() == np.where(proba["yes"] > proba["no"], "yes", "no").tolist()
 
 
-def test_names_may_be_numbers():
+NAMES = {
+    "numbers": (1, 2, 0),
+    "tuples": (("age", 1), ("car",), (2.5, ("b", None))),
+    "mixed": ("age", 7, ("car", "old")),
+    "text": ("age", "car", "children"),
+}
+every_kind_of_names = pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+
+
+def as_rows(columns):
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+@every_kind_of_names
+@pytest.mark.parametrize("as_table", [dict, as_rows])
+def test_dicts_are_matched_by_names_of_any_type(names, as_table):
+    columns, y = make_columns(600)
+    columns = dict(zip(names, columns.values(), strict=True))
+    model = DynamicModelTreeClassifier().partial_fit(as_table(columns), y)
+    assert model.feature_names_in_.tolist() == list(names)
+    rows = as_rows(columns)
+    expected = [model.predict_proba_one(row)["yes"] for row in rows]
+    assert np.mean((np.array(expected) > 0.5) == (y == "yes")) > 0.9
+    backwards = dict(reversed(columns.items()))
+    np.testing.assert_array_equal(model.predict_proba(as_rows(backwards))[:, 1], expected)
+    np.testing.assert_array_equal(model.predict_proba_many(backwards)["yes"], expected)
+    with pytest.raises(ValueError, match="names should match"):
+        model.predict(backwards)
+    with pytest.raises(ValueError, match="names should match"):
+        model.predict(pandas.DataFrame(as_rows(backwards)).set_axis(list(backwards), axis=1))
+
+
+@every_kind_of_names
+def test_in_lists_of_dicts_names_may_be_absent_but_not_new(names):
+    columns, y = make_columns(600)
+    columns = dict(zip(names, columns.values(), strict=True))
+    model = DynamicModelTreeClassifier().partial_fit(as_rows(columns), y)
+    some = {name: columns[name] for name in names[1:]}
+    np.testing.assert_array_equal(model.predict(as_rows(some)), model.predict_many(some))
+    for name in (99, (9, 9), "new"):
+        with pytest.raises(ValueError, match=r"the rows have features .*expecting"):
+            model.predict([{names[0]: 1.0, names[1]: "van", name: 2}])
+    assert [*model._tree.encoder.names] == list(names)
+    model.partial_fit(as_rows(dict(reversed(columns.items()))), y)
+    model.learn_one({names[2]: 1, names[0]: 0.5}, "yes")
+    assert [*model._tree.encoder.names] == list(names)
+
+
+@every_kind_of_names
+def test_rows_learnt_as_a_batch_are_those_learnt_in_many(names):
+    columns, y = make_columns(600)
+    rows = as_rows(dict(zip(names, columns.values(), strict=True)))
+    by_place, by_name = DynamicModelTreeClassifier(), DynamicModelTreeClassifier()
+    by_place.partial_fit(rows, y)
+    by_name.learn_many(rows, y)
+    np.testing.assert_array_equal(by_place.predict_proba(rows), by_name.predict_proba(rows))
+
+
+def test_columns_without_names_are_called_as_those_of_arrays():
     columns, y = make_columns(300)
-    numbered = dict(enumerate(columns.values()))
-    ours = DynamicModelTreeClassifier().partial_fit(numbered, y)
-    assert not hasattr(ours, "feature_names_in_")
-    theirs = DynamicModelTreeClassifier().partial_fit(pandas.DataFrame(numbered), y)
-    np.testing.assert_array_equal(ours.predict_proba(numbered), theirs.predict_proba(numbered))
+    numbered = {place: columns[name] for place, name in enumerate(["age", "children"])}
+    model = DynamicModelTreeClassifier().partial_fit(pandas.DataFrame(numbered), y)
+    expected = model.predict_proba(np.column_stack([*numbered.values()]))
+    called = {f"x{place}": column for place, column in numbered.items()}
+    for given in (numbered, called):
+        np.testing.assert_array_equal(model.predict_proba(given), expected)
+        backwards = as_rows(dict(reversed(given.items())))
+        np.testing.assert_array_equal(model.predict_proba(backwards), expected)
+    for other in ({"age": 0.5, "children": 1}, {1: 0.5, 2: 1}, {0: 0.5}):
+        with pytest.raises(ValueError, match=r"the rows have features .*expecting 'x0', 'x1'"):
+            model.predict([other])
+
+
+def test_a_frame_without_names_is_matched_by_position():
+    X, y = quick_rows()
+    model = DynamicModelTreeClassifier().partial_fit(X, y)
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        found = model.predict_proba(pandas.DataFrame(X.to_numpy()))
+    np.testing.assert_array_equal(found, model.predict_proba(X))
 
 
 # ---------------------------------------------------------------------- without all checks

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier, FIMTDDClassifier
 from driftree.learn import constants
 from driftree.learn.tree import Tree
 from driftree.streams import agrawal
@@ -100,6 +101,31 @@ def test_who_looks_at_the_trees_of_a_forest_that_learns_rows_stops_nobody():
     command = [sys.executable, "-c", LOOK_WHILE_A_FOREST_LEARNS]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+NEW_NAMES = {
+    "row": lambda model: model.learn_one({"new": 1, "newer": 1}, "ham", w=0.5),
+    "dicts": lambda model: model.learn_many([{"new": 1}, {"newer": 1}], ["ham", "spam"]),
+    "levels": lambda model: model.learn_many([{"word": "new"}], ["ham"]),
+    "evicting": lambda model: model.learn_many([{f"new {i}": 1 for i in range(9)}], ["ham"]),
+    "matrix": lambda model: model.partial_fit(scipy.sparse.eye_array(3).tocsr(), ["ham"] * 3),
+}
+
+
+@pytest.mark.parametrize("learn", NEW_NAMES.values(), ids=NEW_NAMES)
+def test_new_names_of_sparse_rows_wait_for_who_copies_the_trees_of_a_forest(learn):
+    model = DynamicModelForestClassifier(n_trees=2, absent="zero", max_features=10)
+    model.learn_many([{"free": 1, "call": 1}, {"ok": 1, "lar": 1}] * 20, ["spam", "ham"] * 20)
+    learner = threading.Thread(target=learn, args=(model,))
+    with model._tree.engine.reading():
+        before = model._tree.encoder.row_face.sparse_names()
+        learner.start()
+        learner.join(0.1)
+        assert model._tree.encoder.row_face.sparse_names() == before
+        assert len(model.trees_) == 2
+        assert learner.is_alive()
+    learner.join()
+    assert model._tree.encoder.row_face.sparse_names() != before
 
 
 @pytest.mark.parametrize("n_watchers", [2, pytest.param(8, marks=pytest.mark.slow)])

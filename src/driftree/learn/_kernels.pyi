@@ -175,6 +175,8 @@ class _RowFace:
         """Return the names by id; None at free ids."""
     def declare(self, names: frozenset[Any]) -> None:
         """Return NotImplemented for rows in which one of these sparse features holds no text."""
+    leaves_names: bool
+    """Whether rows with new sparse features are left to Python: None, or NotImplemented."""
     def names_of(self, ids: list[int]) -> list[Any]:
         """Return the names of some ids."""
     def free_places(self) -> list[int]:

@@ -88,6 +88,8 @@ class Forest:
         self.core = ForestEngine(parameters, make_tree)
         self.engine: Any = self.core  # as the estimators take it
         leader = self.core.leader.tree
+        if leader.encoder.sparse is not None:
+            leader.encoder.sparse.naming = self.core.kernel.writing
         self.face = ForestFace(self.core)
         self.encoder = Encoder(
             self.face,  # type: ignore[arg-type]

@@ -230,11 +230,10 @@ class Member:
             return
         features.expect()
         names = leader.tree.encoder.row_face.names_of(ids.tolist())
-        centred = leader.engine.sparse_is_centred[ids] != 0
-        for is_centred in (False, True):  # known names, too: these are not evicted now
-            given = zip(names, counts.tolist(), centred.tolist(), strict=True)
-            found = {name: n for name, n, own in given if own == is_centred}
-            features.admit(found, centred=is_centred)
+        are_centred = (leader.engine.sparse_is_centred[ids] != 0).tolist()
+        centred = {name for name, own in zip(names, are_centred, strict=True) if own}
+        held = dict(zip(names, counts.tolist(), strict=True))
+        features.admit(held, centred=centred)  # known names, too: these are not evicted now
 
     def _forget_ids(self, leader: Member) -> None:
         """Forget which ids are the same names if names were evicted since."""

@@ -7,6 +7,7 @@ column of their own, and which are evicted when there are too many.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -31,7 +32,8 @@ from driftree.learn.times import TIME_TYPES, split_row, whole_name
 from driftree.learn.validation import is_missing, plain, row_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -76,10 +78,19 @@ class SparseFeatures:
         self.constants = constants
         self.max_features = max_features
         self.declare(categorical)
-        self.is_wide = False
-        """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
+        self.naming: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
+        """Returns the lock under which names change, besides the engine's: that of a forest."""
         self.expect()
         self._plan_look()
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether tables are dense: zeros are numbers, and missing values count as the mean."""
+        return self.row_face.leaves_names
+
+    @is_wide.setter
+    def is_wide(self, is_wide: bool) -> None:
+        self.row_face.leaves_names = is_wide  # new ones are centred, unless they are levels
 
     def declare(self, categorical: frozenset[Hashable]) -> None:
         """Set which features are categorical, by name; positions are those of arrays."""
@@ -133,14 +144,17 @@ class SparseFeatures:
         given = list(dicts)
         found = None
         if not (learning and self._is_over):
-            found = self.row_face.read_dicts(given, learning=learning)
+            with self._naming_if(learning=learning):
+                found = self.row_face.read_dicts(given, learning=learning)
         if found is None:
+            levels: set[Hashable] = set()
             plain = [
-                check_row(row, i, rows, self.with_levels, zeros=self.is_wide)
+                check_row(row, i, rows, self.with_levels, levels=levels, zeros=self.is_wide)
                 for i, row in enumerate(given)
             ]
             if learning:
-                self.admit(Counter(name for row in plain for name, number in row.items() if number))
+                held = Counter(name for row in plain for name, number in row.items() if number)
+                self.admit(held, centred=held.keys() - levels if self.is_wide else ())
             found = self.row_face.read_dicts(plain, learning=False)
             assert found is not None
         return self._batch(found)
@@ -181,9 +195,11 @@ class SparseFeatures:
             check_names(given)
         ids = None
         if not (learning and self._is_over):
-            ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
+            with self._naming_if(learning=learning):
+                ids = self.row_face.sparse_ids(given, learning=learning, centred=X.is_dense)
         if ids is None:
-            self.admit(Counter(dict(zip(given, counts.tolist(), strict=True))), centred=X.is_dense)
+            held = dict(zip(given, counts.tolist(), strict=True))
+            self.admit(held, centred=held.keys() if X.is_dense else ())
             ids = self.row_face.sparse_ids(given, learning=False, centred=False)
             assert ids is not None
         of_entry = np.array(ids, dtype=np.int32)[places.reshape(-1)]
@@ -198,17 +214,24 @@ class SparseFeatures:
         return len(self.engine.sparse_weights(node)[0])
 
     # ------------------------------------------------------------------ names
+    def _naming_if(self, *, learning: bool) -> AbstractContextManager[object]:
+        return self.naming() if learning else contextlib.nullcontext()
+
     @property
     def _is_over(self) -> bool:
         return self.row_face.n_sparse > self.engine.most_sparse
 
-    def admit(self, names: Mapping[Hashable, int], *, centred: bool = False) -> None:
+    def admit(self, names: Mapping[Hashable, int], *, centred: Collection[Hashable]) -> None:
         """Register names; if there are too many, evict the rarest.
 
         At least an eighth is evicted each time, so that it does not happen with every row. Counts
         are then halved, so that names that were frequent only long ago are evicted in the end. If
         there are more new names than allowed, the most frequent are registered.
         """
+        with self.naming():
+            self._admit(names, centred=centred)
+
+    def _admit(self, names: Mapping[Hashable, int], *, centred: Collection[Hashable]) -> None:
         face, engine, most = self.row_face, self.engine, self.engine.most_sparse
         known = face.sparse_ids(list(names), learning=False, centred=False) or []
         places = dict(zip(names, known, strict=True))
@@ -224,7 +247,9 @@ class SparseFeatures:
             face.give_up(rarest[:wanted].astype(np.int32))
             engine.fade_sparse(0.5)
         room = most - face.n_sparse
-        face.sparse_ids(fresh[: max(0, room)], learning=True, centred=centred)
+        for is_centred in (False, True):
+            new = [name for name in fresh[: max(0, room)] if (name in centred) == is_centred]
+            face.sparse_ids(new, learning=True, centred=is_centred)
 
     # ------------------------------------------------------------------ columns
     def look(self, known: Vocabulary) -> None:
@@ -318,9 +343,10 @@ def check_row(
     rows: Rows,
     categorical: frozenset[Hashable] = frozenset(),
     *,
+    levels: set[Hashable] | None = None,
     zeros: bool = False,
 ) -> dict[Hashable, float]:
-    """Return the features of a row, each level as one; raise if it is invalid.
+    """Return the features of a row, each level as one, and add these to `levels`.
 
     With `zeros` those that are 0 are among them: in wide tables they are numbers like any other.
     """
@@ -333,10 +359,14 @@ def check_row(
         if is_level or isinstance(value, TIME_TYPES):
             check_names([name])
         if is_level:
-            held[f"{name} == {_level(value)}"] = 1.0
+            level = f"{name} == {_level(value)}"
+            held[level] = 1.0
+            if levels is not None:
+                levels.add(level)
         elif not is_missing(value):
             if isinstance(value, TIME_TYPES):
-                held |= check_row(split_row({name: value}, ()), place, rows, zeros=zeros)
+                parts = split_row({name: value}, ())
+                held |= check_row(parts, place, rows, levels=levels, zeros=zeros)
                 continue
             number = float(to_numbers(name, [value], where)[0])
             if number != 0 or zeros:

@@ -17,12 +17,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from driftree.learn.validation import as_objects, shown, unmasked
+from driftree.learn.validation import as_objects, list_names, shown, unmasked
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Sequence
 
 NUMBERS = (int, float, np.integer, np.floating)
+SAME_COLUMNS = (
+    "give the same columns as before, or use learn_many, learn_one, predict_many, predict_one when "
+    "features come and go"
+)
 
 
 class Columns:
@@ -307,13 +311,13 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
     if not is_first and width != estimator.n_features_in_:
         raise ValueError(
             f"X has {width} features, but {type(estimator).__name__} is expecting "
-            f"{estimator.n_features_in_} features as input: give the same columns as before, or "
-            "use learn_many, learn_one, predict_many, predict_one when features come and go"
+            f"{estimator.n_features_in_} features as input: {SAME_COLUMNS}"
         )
     seen = Seen() if is_first else None
     known = estimator if seen is None else seen
     names = getattr(known, "feature_names_in_", None)
-    if isinstance(table, Columns) and not is_pandas:
+    is_by_name = is_frame and names is not None and not _are_texts(names)  # which only we can match
+    if is_by_name or (isinstance(table, Columns) and not is_pandas):
         _check_names(table, known, is_first=is_first)
     elif (
         isinstance(table, (Columns, nw.DataFrame))
@@ -325,9 +329,25 @@ def check_rows(X: Any, estimator: Any, *, is_first: bool) -> NamedTable:
         is_own = is_frame or isinstance(table, SparseMatrix)
         validate_data(known, X if is_own else table, reset=is_first, skip_check_array=True)
     names = getattr(known, "feature_names_in_", None)
-    if is_frame:
-        return NamedTable.of(table, array_names(width) if names is None else None, seen)
-    return NamedTable.of(table, None if names is None else names.tolist(), seen)
+    if names is not None:  # the table may have none
+        return NamedTable.of(table, names.tolist(), seen)
+    return NamedTable.of(table, array_names(width) if is_frame else None, seen)
+
+
+def _are_texts(names: Iterable[Hashable]) -> bool:
+    return all(isinstance(name, str) for name in names)
+
+
+def _names_for(table: Any, known: Any) -> list[Hashable]:
+    """Return the names of the first call's columns, in their order.
+
+    Columns without names are called x0, x1, ..., or by all their positions.
+    """
+    names = getattr(known, "feature_names_in_", None)
+    if names is not None:
+        return names.tolist()  # type: ignore[no-any-return]
+    places: list[Hashable] = list(range(known.n_features_in_))
+    return places if {*table.columns} == {*places} else array_names(len(places))
 
 
 def _with_all(
@@ -337,9 +357,15 @@ def _with_all(
 
     Where absent features are 0, they are left out, and no columns are made.
     """
-    known = None if is_first else getattr(estimator, "feature_names_in_", None)
-    names: list[Hashable] = [] if known is None else known.tolist()
-    is_named = known is not None or (is_first and all(isinstance(n, str) for n in rows.columns))
+    names = [] if is_first else _names_for(rows, estimator)
+    known = {*names}
+    new = [name for name in rows.columns if name not in known]
+    if new and not is_first:
+        raise ValueError(
+            f"the rows have features {list_names(new)}, but {type(estimator).__name__} is "
+            f"expecting {list_names(names)}: {SAME_COLUMNS}"
+        )
+    is_named = is_first or hasattr(estimator, "feature_names_in_")
     if getattr(estimator, "absent", None) == "zero" and is_named:
         return rows.in_order(names)
     found = {name: rows.arrays.get(name, np.full(len(rows), None)) for name in names} | rows.arrays
@@ -348,18 +374,20 @@ def _with_all(
     return found
 
 
-def _check_names(table: Columns, known: Any, *, is_first: bool) -> None:
-    """Store the names of a dict's columns, or compare them with the known ones."""
+def _check_names(table: Any, known: Any, *, is_first: bool) -> None:
+    """Store the names of a dict's columns, or compare them with the known ones.
+
+    Unlike those of a data frame in scikit-learn, they may be of any type.
+    """
     if is_first:
         known.n_features_in_ = len(table.columns)
-        if all(isinstance(name, str) for name in table.columns):  # as in scikit-learn
-            known.feature_names_in_ = np.array(table.columns, dtype=object)
+        known.feature_names_in_ = as_objects(table.columns)
         return
-    before = getattr(known, "feature_names_in_", None)
-    if before is not None and before.tolist() != table.columns:
+    before = _names_for(table, known)
+    if before != table.columns:
         raise ValueError(
             "The feature names should match those that were passed during fit: the columns "
-            f"were {before.tolist()}, now they are {table.columns}"
+            f"were {before}, now they are {table.columns}"
         )
 
 

@@ -43,7 +43,7 @@ from driftree.learn.storage.bounds import (
 )
 from driftree.learn.storage.container import FileArrays
 from driftree.learn.storage.manifest import Contents
-from driftree.learn.validation import check_codes, check_keys, quoted
+from driftree.learn.validation import as_objects, check_codes, check_keys, quoted
 from driftree.learn.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -104,7 +104,9 @@ def pack(model: Any) -> tuple[dict[str, Any], Arrays]:
         "class": kind.__name__,
         "parameters": _encode_parameters(parameters),
         "n_features_in": manifest.encode(getattr(model, "n_features_in_", None)),
-        "feature_names_in": None if names is None else [manifest.encode(name) for name in names],
+        "feature_names_in": None
+        if names is None
+        else [manifest.encode(name, "a feature's name") for name in names],
         "learnt": None,
         "history": None,
     }
@@ -235,10 +237,10 @@ def _read_features(n_features: Any, names: Any) -> dict[str, Any]:
     if n_features is not None:
         found["n_features_in_"] = manifest.whole(n_features, "n_features_in")
     if names is not None:
-        texts = [manifest.text(name, "feature_names_in") for name in manifest.items(names, "names")]
-        if len(texts) != n_features:
+        known = list(manifest.codes(names, "feature_names_in"))
+        if len(known) != n_features:
             raise ModelFileError("feature_names_in must have one name per feature")
-        found["feature_names_in_"] = np.array(texts, dtype=object)
+        found["feature_names_in_"] = as_objects(known)
     return found
 
 
