@@ -869,7 +869,8 @@ private:
     }
     static constexpr double kScaleRows = 20.0;  // rows after which a scale is worth keeping
     // Beyond this growth of a scale models are not converted: values that were clipped so far no longer are, and a slope that
-    // was learnt from the others would be extrapolated to them.
+    // was learnt from the others would be extrapolated to them. But the level, which is much the same in the next row, must not
+    // change a prediction at once: its slope stays, and the intercept moves.
     static constexpr double kMostGrowth = 4.0;
     void hold_scale(int j) {
         Scaler& scaler = table->scaler;
@@ -883,12 +884,18 @@ private:
             scaler.factor[j] = factor;
             return;
         }
-        const double by = factor / scaler.factor[j], move = (scaler.shift[j] - shift) * factor;
-        if (by > kMostGrowth) return;
+        double by = factor / scaler.factor[j], move = (scaler.shift[j] - shift) * factor;
+        if (by > kMostGrowth) {
+            const double now = step_.chunk.raw_row(0, table->n_features())[j];
+            if (!is_level(j) || std::isnan(now)) return;
+            by = 1.0;
+            move = std::clamp((now - shift) * factor, -scaler.limit[j], scaler.limit[j]) - scaler.input(j, now);
+        }
         for (Model& model : models.all)
             if constexpr (Kind::kHasSparse)
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
     }
+    bool is_level(int feature) const { return target.has_level && feature < kLevelInputs; }
     // Whether a scale stays: it changes with each of the first rows, and then whenever the rows have doubled.
     static bool is_one_generation(double rows, double later) {
         constexpr int kMantissaBits = 52;
@@ -899,7 +906,7 @@ private:
 
     // The level has the scale of the target, so that models in which one follows the other need not change.
     void scale_levels() {
-        for (int k = 0; k < kLevelInputs && target.has_level && !target.has_log_link; k++) {
+        for (int k = 0; is_level(k) && !target.has_log_link; k++) {
             table->scaler.shift[k] = target.shift;
             table->scaler.factor[k] = 0.5 / target.scale;
             table->scaler.limit[k] = kLevelLimit;

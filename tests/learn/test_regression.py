@@ -430,6 +430,18 @@ def test_counts_are_better_told_by_poissons_loss():
         model.learn_one({"a": 0.0, "b": 0.0}, -1.0)
 
 
+@pytest.mark.parametrize("n_zeros", [100, 500, 3000])
+def test_counts_after_many_zeros_are_followed(n_zeros):
+    rng = np.random.default_rng(n_zeros)
+    y = np.append(np.zeros(n_zeros), rng.integers(1, 51, 2000)).astype(float)
+    X = [{"a": rng.normal(), "b": rng.normal()} for _ in y]
+    predicted, _ = course(X, y, loss="poisson")
+    assert np.max(predicted[:n_zeros]) < 2
+    recent = predicted[n_zeros + 100 :]
+    assert np.median(recent) == pytest.approx(25.5, rel=0.15)
+    assert np.min(recent) > 2
+
+
 def test_quantiles_are_in_order_and_hold_as_many_rows_as_they_say():
     X, y = draw(5000, noise=1.0)
     levels = (0.05, 0.5, 0.9)
