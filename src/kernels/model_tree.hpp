@@ -884,6 +884,12 @@ private:
             scaler.factor[j] = factor;
             return;
         }
+        convert_input(j);
+    }
+    // Converts the models to the new scale of a feature. Not inlined, as it is rare.
+    [[gnu::noinline]] void convert_input(int j) {
+        const Scaler& scaler = table->scaler;
+        const double shift = scale_then_.shift[j], factor = scale_then_.factor[j];
         double by = factor / scaler.factor[j], move = (scaler.shift[j] - shift) * factor;
         if (by > kMostGrowth) {
             const double now = step_.chunk.raw_row(0, table->n_features())[j];
@@ -891,6 +897,7 @@ private:
             by = 1.0;
             move = std::clamp((now - shift) * factor, -scaler.limit[j], scaler.limit[j]) - scaler.input(j, now);
         }
+        const int column = table->schema.value_column[j];
         for (Model& model : models.all)
             if constexpr (Kind::kHasSparse)
                 if (!model.is_free()) Kind::convert_input(model.shape(shape), model, column, by, move);
