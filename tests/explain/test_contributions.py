@@ -118,8 +118,16 @@ def learn_numbers(factor=1.0, shift=0.0, **parameters):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"follow_target": False}, {"loss": "student"}, {"max_bends": 0}, PAPER],
-    ids=["measured", "own inputs only", "student", "lines", "paper"],
+    [
+        {},
+        {"follow_target": False},
+        {"loss": "student"},
+        {"loss": "quantile", "quantiles": [0.7]},
+        {"loss": "quantile"},
+        {"max_bends": 0},
+        PAPER,
+    ],
+    ids=["measured", "own inputs only", "student", "one quantile", "quantiles", "lines", "paper"],
 )
 def test_contributions_add_up_to_the_number(parameters):
     model = learn_numbers(**parameters)

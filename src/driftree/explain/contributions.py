@@ -148,7 +148,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
     held = contribute(tree, encoder, batch, leaves, values, outputs=outputs)
     predictions = None if engine.has_labels else tree.target.predict(*batch.rows)
-    if predictions is not None and engine.n_outputs > 1:
+    if predictions is not None and len(engine.offsets):
         # Quantiles are sorted and shifted by their offsets, whatever the row.
         total = base_values[:, 0] + values[:, :, 0].sum(axis=1)
         base_values[:, 0] += predictions - total - _held_sum(held)
