@@ -643,7 +643,12 @@ def test_counterfactuals_hold_for_the_forest():
     assert str(near).startswith("It would be ")
     same = model.counterfactual(x, target=model.predict_one(x))
     assert not same.changes
-    assert not model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    none = model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    assert str(none).startswith("Nothing was found that makes it ")
+    only = DynamicModelForestClassifier(n_trees=2)
+    only.learn_one({"a": 1.0}, "yes")
+    assert only.counterfactual({"a": 1.0}, target="yes").changes == {}
+    assert str(only.counterfactual({"a": 1.0})).startswith("Nothing makes it anything else: 'yes'")
     numbers = DynamicModelForestRegressor(n_trees=2, follow_target=False)
     numbers.learn_many(frame, 5 * frame.a + frame.b)
     near = numbers.counterfactual({"a": 0.0, "b": 0.0, "c": 0.0, "kind": "easy"}, above=4)
