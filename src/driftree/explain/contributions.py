@@ -169,6 +169,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         predictions=predictions,
         unit=number_unit(tree),
         cut=tree.target.cut,
+        quantile=_told_quantile(tree),
     )
 
 
@@ -194,6 +195,13 @@ def _told_outputs(tree: Tree) -> slice:
     """Return which outputs are explained: for quantiles the middle one, which is the prediction."""
     middle = tree.engine.n_outputs // 2
     return slice(None) if tree.engine.has_labels else slice(middle, middle + 1)
+
+
+def _told_quantile(tree: Tree) -> float | None:
+    parameters = tree.parameters
+    if getattr(parameters, "loss", None) != "quantile":
+        return None
+    return float(parameters.quantiles[_told_outputs(tree).start])  # type: ignore[union-attr]
 
 
 def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:

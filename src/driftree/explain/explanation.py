@@ -95,7 +95,8 @@ class Explanation:
         does not account for future drift.
     intervals : dict of label to (float, float), or None
         Two labels: the interval of the probability, by 1.96 standard deviations of the log-odds.
-        For a regressor, under "y": the interval of the mean of such rows; single rows vary more.
+        For a regressor, under "y": the interval of the mean (with ``loss="quantile"`` of the
+        quantile) of such rows; single rows vary more.
     unknown : tuple
         Names in the row given to `explain_one` that the model does not know.
     error : float or None
@@ -104,6 +105,8 @@ class Explanation:
         Regressors: how the target is scaled in the models.
     threshold : tuple of label and float, or None
         The positive label and its decision threshold.
+    quantile : float or None
+        Regressors with ``loss="quantile"``: which quantile is predicted.
     """
 
     prediction: Hashable
@@ -125,6 +128,7 @@ class Explanation:
     error: float | None = None
     unit: Unit | None = None
     threshold: tuple[Hashable, float] | None = None
+    quantile: float | None = None
 
     def __str__(self) -> str:
         return in_words(self)
@@ -221,6 +225,8 @@ class Explanations:
         Regressors: how the target is scaled in the models.
     cut : Cut or None
         The threshold, if there is one.
+    quantile : float or None
+        Regressors with ``loss="quantile"``: which quantile is predicted.
     """
 
     known_values: NDArray[np.float64]
@@ -237,6 +243,7 @@ class Explanations:
     predictions: NDArray[np.float64] | None = None
     unit: Unit | None = None
     cut: Cut | None = None
+    quantile: float | None = None
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -322,6 +329,7 @@ class Explanations:
             error=facts.error,
             unit=self.unit,
             threshold=told_threshold(self.cut, self.labels),
+            quantile=self.quantile,
         )
 
     def _prediction(self, place: int) -> Any:
@@ -504,7 +512,8 @@ def _certainty_of_number(why: Explanation, unit: Unit) -> list[str]:
         return [NOT_KNOWN]
     low, high = (write_number(end, unit) for end in why.intervals["y"])
     where = low if low == high else f"between {low} and {high}"
-    return [f"Certainty: if this rule holds, the mean of such rows is {where} (95% interval)."]
+    what = "mean" if why.quantile is None else f"{why.quantile:g} quantile"
+    return [f"Certainty: if this rule holds, the {what} of such rows is {where} (95% interval)."]
 
 
 def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:
