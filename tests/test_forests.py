@@ -1,5 +1,6 @@
 """Forests: both faces' own checks, what trees share, and what they say together."""
 
+import functools
 import math
 import pickle
 import re
@@ -625,6 +626,26 @@ def test_explanations_of_counts_are_of_logarithms():
     total = why.intercept + sum(why.contributions.values())
     assert total == pytest.approx(math.log(why.prediction))
     assert "What makes the logarithm of the number" in str(why)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e6])
+def test_the_words_of_a_number_have_its_decimals(scale):
+    frame, _ = draw(600)
+    model = DynamicModelForestRegressor(n_trees=2, follow_target=False)
+    model.learn_many(frame, scale * (5 + frame.a))
+    why = model.explain_one(frame.iloc[0].to_dict())
+    head, _, *ledger = str(why).replace(",", "").splitlines()
+    trees = ledger.index("Trees:")
+    numbers = [float(line.split()[0]) for line in ledger[: trees - 1]]
+    [sums] = re.findall(r" has (\S+) this one (\S+)\.$", ledger[trees - 1])
+    average, number = map(float, sums)
+    near = functools.partial(pytest.approx, rel=0.001, abs=0.005 * scale)
+    assert (float(head.split()[1]), number) == near((why.prediction, why.prediction))
+    assert average == near(why.intercept)
+    assert numbers == near(list(why.contributions.values()))
+    assert [float(line.split()[3]) for line in ledger[trees + 1 :]] == near(
+        [tree.said for tree in why.trees]
+    )
 
 
 def test_counterfactuals_hold_for_the_forest():

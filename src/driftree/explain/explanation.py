@@ -490,20 +490,21 @@ def _about_number(why: Explanation, unit: Unit) -> ExplanationLines:
         f"What makes {what}, compared with an average row:",
     ]
     tail = [
-        f"    An average row has {_read(why.intercept, unit)}, this one {_read(total, unit)}.",
+        f"    An average row has {say_sum(why.intercept, unit)}, this one {say_sum(total, unit)}.",
         *_certainty_of_number(why, unit),
     ]
     return ExplanationLines(
-        head, _ledger(why.contributions, why.row, lambda value: _signed(value, unit)), tail
+        head, _ledger(why.contributions, why.row, lambda value: say_part(value, unit)), tail
     )
 
 
-def _read(value: float, unit: Unit) -> str:
+def say_sum(value: float, unit: Unit) -> str:
+    """Return a number as text; with a log link, its logarithm."""
     return f"{value:.3f}" if unit.has_log_link else write_number(value, unit)
 
 
-def _signed(value: float, unit: Unit) -> str:
-    """Return a contribution as text; with a log link, as a factor."""
+def say_part(value: float, unit: Unit) -> str:
+    """Return a contribution to a number as text; with a log link, to its logarithm."""
     return f"{value:+.3f}" if unit.has_log_link else write_number(value, unit, signed=True)
 
 
