@@ -1,5 +1,6 @@
 """Forests: both faces' own checks, what trees share, and what they say together."""
 
+import functools
 import math
 import pickle
 import re
@@ -637,6 +638,26 @@ def test_explanations_tell_numbers_far_from_0_in_full():
     assert len({re.search(r"lon = (.*)", str(why))[1] for why in told}) == 2
 
 
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e6])
+def test_the_words_of_a_number_have_its_decimals(scale):
+    frame, _ = draw(600)
+    model = DynamicModelForestRegressor(n_trees=2, follow_target=False)
+    model.learn_many(frame, scale * (5 + frame.a))
+    why = model.explain_one(frame.iloc[0].to_dict())
+    head, _, *ledger = str(why).replace(",", "").splitlines()
+    trees = ledger.index("Trees:")
+    numbers = [float(line.split()[0]) for line in ledger[: trees - 1]]
+    [sums] = re.findall(r" has (\S+) this one (\S+)\.$", ledger[trees - 1])
+    average, number = map(float, sums)
+    near = functools.partial(pytest.approx, rel=0.001, abs=0.005 * scale)
+    assert (float(head.split()[1]), number) == near((why.prediction, why.prediction))
+    assert average == near(why.intercept)
+    assert numbers == near(list(why.contributions.values()))
+    assert [float(line.split()[3]) for line in ledger[trees + 1 :]] == near(
+        [tree.said for tree in why.trees]
+    )
+
+
 def test_counterfactuals_hold_for_the_forest():
     frame, y = draw(2000)
     model = learn(DynamicModelForestClassifier, frame, y)
@@ -653,7 +674,12 @@ def test_counterfactuals_hold_for_the_forest():
     assert str(near).startswith("It would be ")
     same = model.counterfactual(x, target=model.predict_one(x))
     assert not same.changes
-    assert not model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    none = model.counterfactual(x, fixed=["a", "b", "c", "kind"])
+    assert str(none).startswith("Nothing was found that makes it ")
+    only = DynamicModelForestClassifier(n_trees=2)
+    only.learn_one({"a": 1.0}, "yes")
+    assert only.counterfactual({"a": 1.0}, target="yes").changes == {}
+    assert str(only.counterfactual({"a": 1.0})).startswith("Nothing makes it anything else: 'yes'")
     numbers = DynamicModelForestRegressor(n_trees=2, follow_target=False)
     numbers.learn_many(frame, 5 * frame.a + frame.b)
     near = numbers.counterfactual({"a": 0.0, "b": 0.0, "c": 0.0, "kind": "easy"}, above=4)

@@ -118,8 +118,16 @@ def learn_numbers(factor=1.0, shift=0.0, **parameters):
 
 @pytest.mark.parametrize(
     "parameters",
-    [{}, {"follow_target": False}, {"loss": "student"}, {"max_bends": 0}, PAPER],
-    ids=["measured", "own inputs only", "student", "lines", "paper"],
+    [
+        {},
+        {"follow_target": False},
+        {"loss": "student"},
+        {"loss": "quantile", "quantiles": [0.7]},
+        {"loss": "quantile"},
+        {"max_bends": 0},
+        PAPER,
+    ],
+    ids=["measured", "own inputs only", "student", "one quantile", "quantiles", "lines", "paper"],
 )
 def test_contributions_add_up_to_the_number(parameters):
     model = learn_numbers(**parameters)
@@ -207,6 +215,14 @@ def test_the_words_of_a_number():
         why.to_shap(label="high")
     paper = explain_one(learn_numbers(**PAPER), {"age": 30.0})
     assert "Certainty: not available" in str(paper)
+    assert "the mean of such rows is between" in certainty
+
+
+@pytest.mark.parametrize("quantiles", [[0.7], [0.1, 0.7, 0.9]])
+def test_the_words_of_a_quantile(quantiles):
+    why = explain_one(learn_numbers(loss="quantile", quantiles=quantiles), {"age": 30.0})
+    assert why.quantile == 0.7
+    assert "the 0.7 quantile of such rows is between" in str(why)
 
 
 def test_numbers_go_to_shap():

@@ -48,8 +48,8 @@ def input_of(own, value, known):
         is_other = not is_missing(value) and value not in known
         return float(is_other), is_other
     if is_missing(value):
-        return own["if_missing"], True
-    if own["levels"] is not None:
+        value = own["if_missing"]
+    elif own["levels"] is not None:
         value = own["levels"].index(value) if value in own["levels"] else 32
     if own["low"] is not None:
         value = min(max(value, own["low"]), own["high"])
@@ -90,7 +90,10 @@ def score(data, row):
             logit += height(curve, row.get(curve["feature"]), if_missing)
         logits.append(logit + sum(v for name, v in model["unknown"].items() if name not in found))
     if data["link"] == "identity":
-        return node["node"], logits
+        return node["node"], sorted(logits)
+    if data["link"] == "log":
+        low, high = data["limits"]
+        return node["node"], [math.exp(min(max(logit, low), high)) for logit in logits]
     if len(data["labels"]) == 1:
         return node["node"], [1.0]
     if len(logits) == 1:
@@ -199,13 +202,39 @@ def test_a_curve_of_the_last_target_predicts_as_the_model_does():
     assert_same_predictions(model, [{}])
 
 
+def test_a_last_target_far_out_predicts_as_the_model_does():
+    model = DynamicModelTreeRegressor("poisson")
+    counts = np.random.default_rng(1).poisson(5.0, 400).tolist()
+    for i, y in enumerate([*counts, 100_000]):
+        model.learn_one({"x": float(i % 7)}, y + (i % 7))
+    last, *_ = model.to_dict()["inputs"]
+    assert last["if_missing"] > last["high"]
+    assert_same_predictions(model, [{"x": 3.0}, {"x": None}])
+
+
+def test_a_limited_count_predicts_as_the_model_does():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 2))
+    y = rng.poisson(np.exp(2.5 * X[:, 0] - 1))
+    model = DynamicModelTreeRegressor("poisson", follow_target=False).partial_fit(X, y)
+    assert_same_predictions(model, [{"x0": x, "x1": x / 6} for x in (-6.0, 0.5, 6.0)])
+
+
+def test_numbers_beyond_a_million_ranges_predict_as_the_model_does():
+    model = DynamicModelTreeRegressor.paper()
+    for x in np.random.default_rng(1).uniform(-3, 3, 1000).tolist():
+        model.learn_one({"x": x, "huge": x * 1e307}, x)
+    rows = [{"x": x, "huge": 1e306} for x in (-1e300, -1e9, 1e5, 1e12)]
+    assert_same_predictions(model, rows)
+
+
 def assert_same_predictions(model, rows):
     data = json.loads(json.dumps(to_dict(model), allow_nan=False))
     for row in rows:
         leaf, found = score(data, row)
         assert leaf == model.explain_one(row).leaf
-        if data["link"] == "identity":
-            assert found == pytest.approx([model.predict_one(row)], rel=1e-9)
+        if data["link"] != "logistic":
+            assert found[len(found) // 2] == pytest.approx(model.predict_one(row), rel=1e-9)
             continue
         expected = model.predict_proba_one(row)
         assert dict(zip(data["labels"], found, strict=True)) == pytest.approx(expected, abs=1e-9)

@@ -204,6 +204,15 @@ def test_a_model_without_any_input(kind):
     assert_all_say_the_same(model, [{"constant": 7.5}, {"constant": None}, {"constant": 8.0}])
 
 
+def test_numbers_that_single_precision_rounds_to_0():
+    """ONNX Runtime drops an addition of one constant that float32 rounds to 0."""
+    rng, model = np.random.default_rng(1), DynamicModelTreeRegressor(follow_target=False)
+    rows = [{"x": 1e-60 * x} for x in rng.normal(3.0, size=300).tolist()]
+    for row in rows:
+        model.learn_one(row, 10 * row["x"] - 5e-60)
+    assert_same(run_onnx(model, rows)["prediction"] / 1e-60, predict(model, rows) / 1e-60)
+
+
 @needs_compiler
 @pytest.mark.parametrize("loss", ["gaussian", "quantile"])
 def test_a_target_that_never_varied(loss, tmp_path):

@@ -59,6 +59,10 @@ SECOND = RunnerUp(Condition("town", "is missing", None), 31.0)
             ["are split by car == 'bus', no longer by income <= 51,000", "6 nodes"],
         ),
         (
+            Replace(**FIGURES, condition=OLD, old_condition=OLD, **GONE),
+            ["are split by income <= 51,000 once more, and both sides start anew", "6 nodes"],
+        ),
+        (
             Shift(**FIGURES, condition=MOVED, old_condition=OLD),
             [
                 "are split by income <= 48,000, no longer by income <= 51,000; both sides keep",

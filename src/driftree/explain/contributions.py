@@ -148,7 +148,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
                 deviations[block] = np.sqrt(np.maximum(squares, 0.0))  # rounding may fall below 0
     held = contribute(tree, encoder, batch, leaves, values, outputs=outputs)
     predictions = None if engine.has_labels else tree.target.predict(*batch.rows)
-    if predictions is not None and engine.n_outputs > 1:
+    if predictions is not None and len(engine.offsets):
         # Quantiles are sorted and shifted by their offsets, whatever the row.
         total = base_values[:, 0] + values[:, :, 0].sum(axis=1)
         base_values[:, 0] += predictions - total - _held_sum(held)
@@ -170,6 +170,7 @@ def explain_batch(tree: Tree, encoder: Encoder, batch: Batch) -> Explanations:
         unit=number_unit(tree),
         cut=tree.target.cut,
         spreads=_spreads(tree, encoder),
+        quantile=_told_quantile(tree),
     )
 
 
@@ -201,6 +202,13 @@ def _told_outputs(tree: Tree) -> slice:
     """Return which outputs are explained: for quantiles the middle one, which is the prediction."""
     middle = tree.engine.n_outputs // 2
     return slice(None) if tree.engine.has_labels else slice(middle, middle + 1)
+
+
+def _told_quantile(tree: Tree) -> float | None:
+    parameters = tree.parameters
+    if getattr(parameters, "loss", None) != "quantile":
+        return None
+    return float(parameters.quantiles[_told_outputs(tree).start])  # type: ignore[union-attr]
 
 
 def _probabilities(tree: Tree, batch: Batch) -> NDArray[np.float64]:

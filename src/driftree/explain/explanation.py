@@ -95,7 +95,8 @@ class Explanation:
         does not account for future drift.
     intervals : dict of label to (float, float), or None
         Two labels: the interval of the probability, by 1.96 standard deviations of the log-odds.
-        For a regressor, under "y": the interval of the mean of such rows; single rows vary more.
+        For a regressor, under "y": the interval of the mean (with ``loss="quantile"`` of the
+        quantile) of such rows; single rows vary more.
     unknown : tuple
         Names in the row given to `explain_one` that the model does not know.
     error : float or None
@@ -106,6 +107,8 @@ class Explanation:
         The positive label and its decision threshold.
     spreads : dict of name to float
         Standard deviation of each number over the stream, which tells how many digits it needs.
+    quantile : float or None
+        Regressors with ``loss="quantile"``: which quantile is predicted.
     """
 
     prediction: Hashable
@@ -128,6 +131,7 @@ class Explanation:
     unit: Unit | None = None
     threshold: tuple[Hashable, float] | None = None
     spreads: dict[str, float] = field(default_factory=dict)
+    quantile: float | None = None
 
     def __str__(self) -> str:
         return in_words(self)
@@ -226,6 +230,8 @@ class Explanations:
         The threshold, if there is one.
     spreads : dict of name to float
         Standard deviations of the numbers over the stream.
+    quantile : float or None
+        Regressors with ``loss="quantile"``: which quantile is predicted.
     """
 
     known_values: NDArray[np.float64]
@@ -243,6 +249,7 @@ class Explanations:
     unit: Unit | None = None
     cut: Cut | None = None
     spreads: dict[str, float] = field(default_factory=dict)
+    quantile: float | None = None
 
     @property
     def values(self) -> NDArray[np.float64]:
@@ -329,6 +336,7 @@ class Explanations:
             unit=self.unit,
             threshold=told_threshold(self.cut, self.labels),
             spreads=self.spreads,
+            quantile=self.quantile,
         )
 
     def _prediction(self, place: int) -> Any:
@@ -489,20 +497,21 @@ def _about_number(why: Explanation, unit: Unit) -> ExplanationLines:
         f"What makes {what}, compared with an average row:",
     ]
     tail = [
-        f"    An average row has {_read(why.intercept, unit)}, this one {_read(total, unit)}.",
+        f"    An average row has {say_sum(why.intercept, unit)}, this one {say_sum(total, unit)}.",
         *_certainty_of_number(why, unit),
     ]
     return ExplanationLines(
-        head, _ledger(why.contributions, why, lambda value: _signed(value, unit)), tail
+        head, _ledger(why.contributions, why, lambda value: say_part(value, unit)), tail
     )
 
 
-def _read(value: float, unit: Unit) -> str:
+def say_sum(value: float, unit: Unit) -> str:
+    """Return a number as text; with a log link, its logarithm."""
     return f"{value:.3f}" if unit.has_log_link else write_number(value, unit)
 
 
-def _signed(value: float, unit: Unit) -> str:
-    """Return a contribution as text; with a log link, as a factor."""
+def say_part(value: float, unit: Unit) -> str:
+    """Return a contribution to a number as text; with a log link, to its logarithm."""
     return f"{value:+.3f}" if unit.has_log_link else write_number(value, unit, signed=True)
 
 
@@ -511,7 +520,8 @@ def _certainty_of_number(why: Explanation, unit: Unit) -> list[str]:
         return [NOT_KNOWN]
     low, high = (write_number(end, unit) for end in why.intervals["y"])
     where = low if low == high else f"between {low} and {high}"
-    return [f"Certainty: if this rule holds, the mean of such rows is {where} (95% interval)."]
+    what = "mean" if why.quantile is None else f"{why.quantile:g} quantile"
+    return [f"Certainty: if this rule holds, the {what} of such rows is {where} (95% interval)."]
 
 
 def _headline(why: Explanation, others: list[Hashable], names: dict[Hashable, str]) -> str:

@@ -9,6 +9,7 @@ log-odds, and all of its contributions by the same factor.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from driftree.explain.contributions import (
     with_parts,
 )
 from driftree.explain.counterfactual.forest import forest_counterfactual
-from driftree.explain.explanation import told_threshold, write_value
+from driftree.explain.explanation import say_part, say_sum, told_threshold, write_value
 from driftree.explain.sparse import unknown_names
 from driftree.explain.text import (
     label_texts,
@@ -144,10 +145,11 @@ class ForestExplanation:
     spreads: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
+        write, write_sum = "{:+8.2f}".format, "{:+.2f}".format
         if self.unit is not None:
-            log = "the logarithm of " if self.unit.has_log_link else ""
+            write, write_sum = partial(say_part, unit=self.unit), partial(say_sum, unit=self.unit)
             head = f"Prediction: {write_number(self.prediction, self.unit)}"
-            what = f"What makes {log}the number"
+            what = f"What makes {'the logarithm of ' if self.unit.has_log_link else ''}the number"
             intercept, parts = self.intercept, self.contributions
         else:
             names = label_texts(self.probabilities)
@@ -160,20 +162,21 @@ class ForestExplanation:
                 intercept, parts = self.intercept[self.prediction], parts[self.prediction]
         lines = [head, f"{what}, compared with an average row:"]
         for name, part in list(parts.items())[:SHOWN]:
-            value = (
-                f" = {_show(self.row[name], self.spreads.get(name))}" if name in self.row else ""
-            )
-            lines.append(f"    {part:+8.2f}  {name}{value}")
+            value = ""
+            if name in self.row:
+                value = f" = {_show(self.row[name], self.spreads.get(name))}"
+            lines.append(f"    {write(part)}  {name}{value}")
         rest = list(parts.values())[SHOWN:]
         if rest:
-            lines.append(f"    {sum(rest):+8.2f}  {len(rest)} more")
+            lines.append(f"    {write(sum(rest))}  {len(rest)} more")
         total = intercept + sum(parts.values())
-        lines.append(f"    An average row has {intercept:+.2f}, this one {total:+.2f}.")
+        lines.append(f"    An average row has {write_sum(intercept)}, this one {write_sum(total)}.")
         lines.append("Trees:")
         for i, tree in enumerate(self.trees):
             said = tree.said[self.prediction] if isinstance(tree.said, dict) else tree.said
             rule = join_path(tree.path) or "all rows"
-            lines.append(f"    {i}: {tree.weight:.2f} times {said:+.2f} (leaf {tree.leaf}: {rule})")
+            where = f"(leaf {tree.leaf}: {rule})"
+            lines.append(f"    {i}: {tree.weight:.2f} times {write_sum(said)} {where}")
         if self.unknown:
             absent = [name for name, value in self.row.items() if value is None]
             lines.append(say_unknown(self.unknown, absent))

@@ -6,13 +6,15 @@ The data have the schema of version 2; versions change when a key is removed or 
 - ``rows``, ``steps``: learnt so far; ``setting``: "measured" or "paper"
 - ``labels``, ``features``: lists. Labels and levels that JSON has no type for are text. Of a
   regressor there are no labels.
-- ``link``: "logistic", or of a regressor "identity" or "log".
+- ``link``: "logistic", or of a regressor "identity" or "log". ``limits``: of "log", the least and
+  the largest logarithm that is predicted, beyond which the model's sum counts as that; else null.
 - ``inputs``: what the models weigh, a list of ``name``, ``feature`` and ``kind``. The
   input is, by its kind,
-  - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit); if
-    it is missing, ``if_missing`` (of "last y" and the like: what the target was last, unless
-    predictions leave it out). ``levels`` is null, or a list (in the paper's setting) of which the
-    place of the value, from 0, is the number; that of other values is 32.
+  - "number": the feature's value, or ``low`` or ``high`` where it lies beyond (null: no limit). A
+    missing value counts as ``if_missing`` (of "last y" and the like: what the target was last,
+    unless predictions leave it out), which may lie beyond, too. ``levels`` is null, or a list (in
+    the paper's setting) of which the place of the value, from 0, is the number; that of other
+    values is 32.
   - "level": 1 if the value is ``level``, else 0; "other level" (of features with more than 32
     levels): 1 if the value is none of the others.
   - "missing": 1 if the value is missing, else 0.
@@ -40,7 +42,8 @@ The data have the schema of version 2; versions change when a key is removed or 
   weights; where none of a category's inputs is 1, plus the number under its name in ``unknown``, a
   dict. Of two labels it is the log-odds of
   the second; of more, the probabilities are the softmax. Of a regressor it is the prediction, or
-  its logarithm, and ``label`` is "y". `LeafModel` says what the numbers mean.
+  its logarithm, and ``label`` is "y". Of several quantiles, each is a model, and the predictions
+  are these sums in ascending order. `LeafModel` says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -126,6 +129,7 @@ def to_dict(model: Readable) -> dict[str, Any]:
         "steps": int(engine.n_steps),
         "setting": tree.parameters.setting,
         "link": _link(tree),
+        "limits": _limits(tree),
         "labels": [_to_json(label) for label in tree.target.labels],
         "features": list(encoder.display_names),
         "inputs": _inputs_data(tree, encoder),
@@ -170,6 +174,12 @@ def _link(tree: Tree) -> str:
     return "log" if tree.target.unit.has_log_link else "identity"
 
 
+def _limits(tree: Tree) -> list[float] | None:
+    """Return the least and the largest logarithm that is predicted."""
+    unit = tree.target.unit
+    return unit.limited(np.array([-np.inf, np.inf])).tolist() if unit.has_log_link else None
+
+
 def _inputs_data(tree: Tree, encoder: Encoder) -> list[dict[str, Any]]:
     engine, names = tree.engine, encoder.column_names()
     levels = engine.level_column.reshape(-1, MAX_LEVELS + 1)
@@ -197,12 +207,11 @@ def _scale_data(tree: Tree, encoder: Encoder, j: int) -> dict[str, Any]:
     """Return how a number is scaled and clipped: see `LeafModel`."""
     engine, levels = tree.engine, encoder.levels[j]
     shift, factor = float(engine.scale_shift[j]), float(engine.scale_factor[j])
-    is_clipped = tree.parameters.setting != "paper"
-    reach = float(engine.scale_limit[j]) / factor if is_clipped and factor > 0 else None
+    reach = float(engine.scale_limit[j]) / factor if factor > 0 else math.inf
     return {
         "if_missing": shift if math.isnan(engine.absent[j]) else float(engine.absent[j]),
-        "low": None if reach is None else shift - reach,
-        "high": None if reach is None else shift + reach,
+        "low": finite(shift - reach),
+        "high": finite(shift + reach),
         "levels": None if levels is None else [_to_json(level) for level in levels],
     }
 

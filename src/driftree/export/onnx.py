@@ -276,7 +276,7 @@ def _inputs(
         own = take(inputs)
         shifts = graph.constant([[one.shift for one in inputs]])
         filled = graph.add("Where", graph.add("IsNaN", own), shifts, own)
-        return graph.add("Sub", filled, graph.constant([to]))
+        return graph.plus(filled, [[-value for value in to]])
 
     parts = []
     if numbers:
@@ -319,7 +319,7 @@ def _tree(recipe: Recipe, graph: Graph, values: str, places: list[int]) -> str:
             low = graph.add("Max", low, graph.constant(0.0))
         found = graph.add("Concat", found, low, high, axis=1)
     scaled = graph.add("Mul", found, graph.constant(recipe.scale))
-    return graph.add("Add", scaled, graph.constant(recipe.shift))
+    return graph.plus(scaled, recipe.shift)
 
 
 def _probabilities(recipe: Recipe, graph: Graph, sums: str, leaf: str) -> str:
@@ -389,7 +389,7 @@ def _hinges(recipe: ForestRecipe, graph: Graph, values: str, places: list[int]) 
     """Return the hinges of all trees, [rows, hinges]."""
     ends, scales = list(recipe.scales), list(recipe.scales.values())
     own = graph.take(values, [places[j] for j in ends])
-    away = graph.add("Sub", own, graph.constant([[scale.shift for scale in scales]]))
+    away = graph.plus(own, [[-scale.shift for scale in scales]])
     scaled = graph.add("Mul", away, graph.constant([[scale.factor for scale in scales]]))
     most = np.array([[scale.most for scale in scales]])
     clipped = graph.clip(scaled, -most, most)
@@ -536,6 +536,13 @@ class Graph:
     def take(self, values: str, columns: Sequence[int]) -> str:
         """Return some columns."""
         return self.add("Gather", values, self.constant(columns, np.int64), axis=1)
+
+    def plus(self, values: str, constants: Any) -> str:
+        """Return values plus constants, one for all or one per column.
+
+        By Sum, as ONNX Runtime drops an Add or Sub of a single constant that float32 rounds to 0.
+        """
+        return self.add("Sum", values, self.constant(constants))
 
     def clip(self, values: str, low: Any, high: Any) -> str:
         """Return values clipped to limits, one pair for all or one per column."""

@@ -209,7 +209,10 @@ class Replace(Event):
 
     def __str__(self) -> str:
         new, old = tell_apart(self.condition, self.old_condition)
-        what = f"{say_rows(self.path)} are split by {new}, no longer by {old}"
+        how = f"{new}, no longer by {old}"
+        if new == old:  # in the paper's setting
+            how = f"{self.condition} once more, and both sides start anew"
+        what = f"{say_rows(self.path)} are split by {how}"
         return self._tell(what, self._compare("a model for each new side", "the old branch"))
 
 

@@ -500,7 +500,7 @@ def test_a_search_cut_short_says_so(monkeypatch):
         if result.exact:
             assert result.distance == pytest.approx(best.distance, abs=ROUNDING)
         if not result:
-            assert result.reason == "none was found before the search was cut short"
+            assert str(result) == "Nothing was found that makes it 2: the search was cut short."
 
 
 # ---------------------------------------------------------------------- kinds of features
@@ -571,6 +571,25 @@ def test_numbers_named_categorical_in_the_papers_setting():
     result = counterfactual(model, {"x0": 1.0, "x1": 0.2}, ranges={"x0": [0, 1, 2, 3, 4]})
     assert model.predict_one(result.x) == result.target
     assert result.x["x0"] in {0, 1, 2, 3, 4}
+    x = {"x0": 4.0, "x1": 0.9}
+    unlisted = counterfactual(model, x, fixed=["x1"])
+    assert (unlisted.exists, unlisted.exact) == (False, False)
+    assert str(unlisted) == (
+        "Nothing was found that makes it False: the paper's setting does not know all values of "
+        "x0: give them in ranges."
+    )
+    assert counterfactual(model, x, ranges={"x0": [4]}).exact
+    assert counterfactual(model, x, fixed=["x0"]).exact
+
+
+def test_of_several_quantiles_it_is_not_certain():
+    x = {"x0": 0.3, "x1": 0.3, "x2": 0.3}
+    for quantiles, is_certain in (((0.5,), True), ((0.1, 0.5, 0.9), False)):
+        model = learn_numbers(loss="quantile", quantiles=quantiles)
+        assert counterfactual(model, x, above=model.predict_one(x) + 50).exact == is_certain
+        assert counterfactual(model, x, above=1e9).exact == is_certain
+    none = counterfactual(model, x, above=1e9)
+    assert str(none).endswith("the search does not find rows in which predicted quantiles cross.")
 
 
 # ---------------------------------------------------------------------- answers

@@ -133,6 +133,13 @@ def test_a_margin_is_kept_with_more_labels_too():
     assert n_found > 3
 
 
+def test_what_a_margin_misses_is_not_said_to_be_impossible():
+    told = [str(taught(n_labels=3).counterfactual(x, probability=0.999999)) for x in rows(6)]
+    assert all("Nothing makes it" not in one for one in told)
+    none = [one for one in told if "Nothing was found that makes it" in one]
+    assert any("the search for a probability is a little too strict" in one for one in none)
+
+
 def test_numbers_have_few_changes_too():
     model = DynamicModelTreeRegressor(follow_target=False)
     rng = np.random.default_rng(1)

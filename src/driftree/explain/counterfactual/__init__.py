@@ -30,7 +30,7 @@ import heapq
 import itertools
 import math
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -100,8 +100,9 @@ class Counterfactual:
         The conditions from the root to this leaf.
     exact : bool
         Whether it is certain that, except for rounding, nothing is nearer (or that there is
-        nothing). False only if the search was cut short: very many categories or bends with more
-        than two labels.
+        nothing). False if the search was cut short (very many categories or bends with more than
+        two labels), of forests, with `probability` and more than two labels, of several quantiles,
+        which may cross, and where numbers named in `categorical` may change in the paper's setting.
     reason : str
         If there is none, why.
     note : str
@@ -135,7 +136,8 @@ class Counterfactual:
         label = "anything else" if self.target is None else one_line(repr(self.target))
         what, odds = (self.said, "") if self.said else (label, f" ({percent(self.probability)})")
         if not self.exists:
-            return f"Nothing makes it {what}: {self.reason}."
+            none = "Nothing makes" if self.exact else "Nothing was found that makes"
+            return f"{none} it {what}: {self.reason}."
         if not self.changes:
             return f"It is {what} already{odds}: nothing has to change."
         return f"It would be {what}{odds} if {say_changes(self.changes)}."
@@ -215,8 +217,10 @@ def counterfactuals(
         return Counterfactuals([free.nothing(_say_why(free), is_exact=free.unsearched == math.inf)])
     changes = free.changes(free.rounded())
     words = "1 change is" if max_changes == 1 else f"{max_changes} changes are"
-    reason = f"{words} not enough within the values seen; it would be if {say_changes(changes)}"
-    return Counterfactuals([free.nothing(reason, is_exact=is_exact)])
+    result = free.nothing("", is_exact=is_exact)
+    searched = "" if result.exact else ", as far as was searched"
+    reason = f"{words} not enough within the values seen{searched}; it would be if "
+    return Counterfactuals([replace(result, reason=reason + say_changes(changes))])
 
 
 def find_nearest(
@@ -298,6 +302,8 @@ class Hunt:
         self.limits = limits
         for name in own_features(self.tree):
             limits.hold(self.encoder.names[name], self.values)
+        if self.unlisted():
+            self.unsearched = 1.0  # the cost of another value
         if self._agrees(self.values) and limits.allow(self.values):
             self.best, self.cost = self.values, 0.0
             return
@@ -320,6 +326,18 @@ class Hunt:
             for demands, constants in self._demands(nearest.leaf):
                 plan = plan_for(nearest, self.start, demands, constants)
                 heapq.heappush(rest, (plan.search.least, next(order), plan))
+
+    def unlisted(self) -> list[str]:
+        """Return the categories that may change, but whose values are not known."""
+        if self.tree.parameters.setting != "paper":
+            return []
+        return [
+            self.encoder.display_names[j]
+            for j in np.flatnonzero(self.tree.engine.is_categorical).tolist()
+            if self.encoder.levels[j] is None
+            and j not in self.limits.values
+            and not math.isnan(self.values[j])
+        ]
 
     def _search(self, plan: Plan, max_nodes: int) -> int:
         _, unsearched, n_nodes = plan.search.run(
@@ -446,7 +464,7 @@ class Hunt:
         return Counterfactual(
             exists=False,
             **self.goal.wanted(),
-            exact=is_exact and self.goal.is_exact,
+            exact=is_exact and not self.goal.doubt,
             reason=reason,
             note=self._note,
         )
@@ -464,7 +482,7 @@ class Hunt:
             distance=math.sqrt(self.start.costs(values).sum()) if self.cost else 0.0,
             leaf=leaf,
             path=self.tree.path(leaf),
-            exact=is_exact and self.goal.is_exact and self.cost <= self.unsearched,
+            exact=is_exact and not self.goal.doubt and self.cost <= self.unsearched,
             note=self._note,
         )
 
@@ -491,7 +509,7 @@ def search_few(
     found : list of Hunt
         The finished searches.
     is_exact : bool
-        Whether all necessary sets of features were searched.
+        Whether all necessary sets of features were searched, and to the end.
     """
     alone = _whole(hunt, limits.only((), hunt.encoder, hunt.values))
     if alone.best is not None:
@@ -499,7 +517,7 @@ def search_few(
     free = _changeable(hunt, limits)
     found: list[Hunt] = []
     enough: list[frozenset[int]] = []
-    n_sets = 0
+    n_sets, is_exact = 0, True
     for size in range(1, min(max_changes, len(free)) + 1):
         here: list[Hunt] = []
         for places in itertools.combinations(free, size):
@@ -511,11 +529,12 @@ def search_few(
             one = _whole(hunt, limits.only(places, hunt.encoder, hunt.values))
             if one.best is not None:
                 here.append(one)
+            is_exact &= one.best is not None or one.unsearched == math.inf
         found = _nearest_first(found, here)
         enough += [frozenset(one.changed(one.best)) for one in here if one.best is not None]
         if len(found) >= n:
             break
-    return found[:n], True
+    return found[:n], is_exact
 
 
 def _nearest_first(found: list[Hunt], more: list[Hunt]) -> list[Hunt]:
@@ -587,8 +606,13 @@ def _say_why(hunt: Hunt) -> str:
     """Explain why there is no such row: the limits are too narrow, or the model has none."""
     if hunt.goal.impossible:
         return hunt.goal.impossible
+    if unlisted := hunt.unlisted():
+        return (
+            f"the paper's setting does not know all values of {', '.join(unlisted)}: give them in "
+            "ranges"
+        )
     if hunt.unsearched < math.inf:
-        return "none was found before the search was cut short"
+        return "the search was cut short"
     narrow = hunt.limits.say(hunt.encoder.display_names)
     if narrow:
         free = hunt.again()
@@ -598,7 +622,7 @@ def _say_why(hunt: Hunt) -> str:
             how = f"would be if {say_changes(changes)}" if changes else "is already"
             return f"{narrow}; without these limits it {how}"
     same = " with the same features missing" if np.isnan(hunt.values).any() else ""
-    return f"{hunt.goal.say_none()}{same}"
+    return hunt.goal.doubt or f"{hunt.goal.say_none()}{same}"
 
 
 def round_away(new: float, old: float, digits: int) -> float:

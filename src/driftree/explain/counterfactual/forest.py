@@ -74,7 +74,7 @@ def forest_counterfactual(
     note = f"{goal.note}{say_unknown(unknown_names(encoder, dict(x)), missing)}".rstrip()
     best = search.run(x, fixed, ranges, numbers)
     if best is None:
-        reason = goal.impossible or "no row with the wanted prediction was found"
+        reason = goal.impossible or "the search of a forest does not try every row"
         return Counterfactual(
             exists=False, **goal.wanted(), exact=bool(goal.impossible), reason=reason, note=note
         )
@@ -139,10 +139,10 @@ class _Search:
         numbers: dict[str, Any],
     ) -> Doubles | None:
         """Return the nearest row that was found."""
-        if self.goal.impossible:
-            return None
         if self.agrees(self.values[None])[0]:
             return self.values
+        if self.goal.impossible:
+            return None
         fixed = list(fixed)
         found = [*self._alone(), *self._proposed(x, fixed, ranges, numbers)]
         if not found:

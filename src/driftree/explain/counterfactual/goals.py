@@ -345,13 +345,15 @@ class LabelGoal:
     probability: float = 0.0
 
     @property
-    def is_exact(self) -> bool:
-        """Whether the demands are equivalent to the goal.
+    def doubt(self) -> str:
+        """Why the demands are not equivalent to the goal; "" if they are.
 
         A probability of one of three or more labels is not a linear demand: the demands on each of
         the others are sufficient, but slightly too strict.
         """
-        return self.probability == 0 or self.tree.engine.n_outputs == 1
+        if self.probability == 0 or self.tree.engine.n_outputs == 1:
+            return ""
+        return "with more than two labels, the search for a probability is a little too strict"
 
     @property
     def impossible(self) -> str:
@@ -442,7 +444,16 @@ class NumberGoal:
 
     impossible = ""
     note = ""
-    is_exact = True
+
+    @property
+    def doubt(self) -> str:
+        """Why the demands are not equivalent to the goal; "" if they are.
+
+        The prediction is the middle one of the sorted quantiles, the demands are on its own model.
+        """
+        if self.tree.engine.n_outputs == 1:
+            return ""
+        return "the search does not find rows in which predicted quantiles cross"
 
     def agrees(self, batch: Batch) -> bool:
         """Return whether the prediction of a row is as wanted."""
