@@ -17,7 +17,8 @@ import pytest
 
 import driftree
 import stored
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree.learn.constants import FOREST
 from interrupting import AtLine, Interrupt
 
 LEARN = str(Path(driftree.__file__).parent)
@@ -150,6 +151,45 @@ def test_an_interrupted_change_is_told_once():
             break
         assert len(model.events_) == len({(e.step, e.node) for e in model.events_})
         assert len(model._tree.history.now.nodes) == model.n_nodes_
+
+
+# ---------------------------------------------------------------------- forests
+FOREST_FILES = ("/forest.py", "/forest_engine.py", "/members.py")
+PAIRED = {"a": 0.5, "b": 2.0, ("colour", 1): "red"}
+
+
+def learn_plain(model):
+    model.learn_one(PAIRED, "yes")
+
+
+LOOKS = [
+    lambda model: model.predict_one(PAIRED),
+    lambda model: model.predict_many([PAIRED]),
+    learn_plain,
+    lambda model: model.learn_many([PAIRED] * 3, ["yes"] * 3),
+    stored.to_bytes,
+]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "bring"),
+    [(30, bring_names), (260, bring_names), (FOREST.scale_rows - 1, learn_plain)],
+    ids=["young", "old", "rescaled"],
+)
+def test_members_of_an_interrupted_forest_know_the_same(n_rows, bring):
+    """The trees follow the first one together: no row reaches a tree that lacks its features."""
+    model = DynamicModelForestClassifier(n_trees=2, **stored.RASH)
+    stored.learn_rows(model, *stored.draw(n_rows))
+    first = stored.to_bytes(model)
+    for n in itertools.count(1):
+        model = stored.from_bytes(first)
+        with AtLine(n, LEARN, FOREST_FILES) as lines:
+            bring(model)
+        if lines.count < n:
+            break
+        LOOKS[n % len(LOOKS)](model)
+        check_whole(model, explains=False)
+    assert n > 50
 
 
 # ---------------------------------------------------------------------- real signals
