@@ -122,3 +122,10 @@ def test_special_models():
     assert np.isfinite(list(feature_importance(just_split()).values())).all()
     with pytest.raises(NotFittedError):
         feature_importance(DynamicModelTreeClassifier())
+
+
+def test_a_sparse_model_without_weights_has_no_importances():
+    model = DynamicModelTreeClassifier(absent="zero")
+    model.learn_one({"a": 1.0}, "only label")
+    assert model.feature_importances_.sum() == 0
+    assert "feature_importances_" in dir(model)

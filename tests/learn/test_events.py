@@ -332,7 +332,7 @@ def test_a_third_label_ends_the_noise_floor_and_says_so():
     y = (X.sum(axis=1) > 0) ^ (rng.random(12_000) < 0.15)
     model = DynamicModelTreeClassifier().partial_fit(X, y.astype(int))
     assert isinstance(model.events_[-1], LinkChange)
-    model._tree._sample()  # in the very step before
+    model._tree._sampler.take(model._tree.history)  # in the very step before
     step, before = model._tree.engine.n_steps, model.tree_at(model._tree.engine.n_steps)
     model.learn_one({"x0": 0.0, "x1": 0.0}, 2)
     event = model.events_[-1]

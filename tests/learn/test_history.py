@@ -234,7 +234,7 @@ def test_weights_that_take_too_much_memory_are_left_out(monkeypatch):
     *_, model = learn()
     assert model._tree.history.samples[-1].nodes[0].weights is None or model.n_leaves_ == 1
     monkeypatch.setattr("driftree.learn.history.MAX_SAMPLE_BYTES", 1)
-    model._tree._sample()
+    model._tree._sampler.take(model._tree.history)
     assert all(node.weights is None for node in model._tree.history.samples[-1].nodes.values())
     assert model._tree.history.samples[-1].n_bytes == 0
 
@@ -243,7 +243,7 @@ def test_weights_that_take_too_much_memory_are_left_out(monkeypatch):
 def test_a_sample_says_what_the_engine_says(setting, monkeypatch):
     set_distance(monkeypatch, 20)
     *_, model = learn(setting)
-    model._tree._sample()
+    model._tree._sampler.take(model._tree.history)
     engine, sample = model._tree.engine, model._tree.history.samples[-1]
     assert (sample.step, sample.n_rows) == (engine.n_steps, engine.n_rows)
     assert sorted(sample.nodes) == sorted(model._tree.walk())

@@ -17,7 +17,13 @@ import pytest
 
 import driftree
 import stored
-from driftree import DynamicModelTreeClassifier, FIMTDDClassifier
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    DynamicModelTreeRegressor,
+    FIMTDDClassifier,
+)
+from driftree.learn.constants import FOREST, MEASURED
 from interrupting import AtLine, Interrupt
 
 LEARN = str(Path(driftree.__file__).parent)
@@ -150,6 +156,110 @@ def test_an_interrupted_change_is_told_once():
             break
         assert len(model.events_) == len({(e.step, e.node) for e in model.events_})
         assert len(model._tree.history.now.nodes) == model.n_nodes_
+
+
+def check_loaded(learn, *, make, rows, files, least):
+    """At whatever line `learn` is interrupted, the file of the model learns `rows` as it does."""
+    for n in itertools.count(1):
+        model = make()
+        with AtLine(n, LEARN, files) as lines:
+            learn(model)
+        if lines.count < n:
+            break
+        twin = stored.from_bytes(stored.to_bytes(model))
+        for one in (model, twin):
+            for row, y in rows:
+                one.learn_one(row, y)
+        assert stored.to_bytes(model) == stored.to_bytes(twin)
+    assert n > least
+
+
+def test_an_interrupted_look_at_sparse_features_is_not_lost():
+    rng = np.random.default_rng(1)
+    rows = [
+        ({f"w{j}": 1.0 for j in rng.choice(20, 5, replace=False)}, int(rng.integers(2)))
+        for _ in range(MEASURED.first_look_rows + 5)
+    ]
+    rows = [({**row, "w0": float(y + 1)}, y) for row, y in rows]
+    before = DynamicModelTreeClassifier(absent="zero")
+    for row, y in rows[: MEASURED.first_look_rows - 1]:
+        before.learn_one(row, y)
+    first = stored.to_bytes(before)
+    check_loaded(
+        lambda model: model.learn_one(*rows[MEASURED.first_look_rows - 1]),
+        make=lambda: stored.from_bytes(first),
+        rows=rows[MEASURED.first_look_rows :],
+        files=("/sparse.py", "/tree.py"),
+        least=30,
+    )
+
+
+def test_a_sample_that_is_interrupted_is_not_taken_twice():
+    model = young("measured")
+    columns, y = stored.draw(500)
+    rows = [({name: column[i] for name, column in columns.items()}, y[i]) for i in range(len(y))]
+    while model._tree.engine.n_rows < model._tree.history.next_row - 1:
+        model.learn_one(*rows[model._tree.engine.n_rows])
+    first, i = stored.to_bytes(model), model._tree.engine.n_rows
+    check_loaded(
+        lambda model: model.learn_one(*rows[i]),
+        make=lambda: stored.from_bytes(first),
+        rows=rows[i + 1 : i + 3],
+        files=("/tree.py", "/history.py"),
+        least=20,
+    )
+
+
+def test_an_interrupted_batch_shows_the_level_of_its_targets():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(300, 2)), np.arange(300.0)
+    rows = [({"x0": 0.5, "x1": 1.0}, 1e3)] * 3
+    check_loaded(
+        lambda model: model.partial_fit(X, y),
+        make=lambda: DynamicModelTreeRegressor().partial_fit(X[:20], y[:20]),
+        rows=rows,
+        files=("/estimator.py",),
+        least=20,
+    )
+
+
+# ---------------------------------------------------------------------- forests
+FOREST_FILES = ("/forest.py", "/forest_engine.py", "/members.py")
+PAIRED = {"a": 0.5, "b": 2.0, ("colour", 1): "red"}
+
+
+def learn_plain(model):
+    model.learn_one(PAIRED, "yes")
+
+
+LOOKS = [
+    lambda model: model.predict_one(PAIRED),
+    lambda model: model.predict_many([PAIRED]),
+    learn_plain,
+    lambda model: model.learn_many([PAIRED] * 3, ["yes"] * 3),
+    stored.to_bytes,
+]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "bring"),
+    [(30, bring_names), (260, bring_names), (FOREST.scale_rows - 1, learn_plain)],
+    ids=["young", "old", "rescaled"],
+)
+def test_members_of_an_interrupted_forest_know_the_same(n_rows, bring):
+    """The trees follow the first one together: no row reaches a tree that lacks its features."""
+    model = DynamicModelForestClassifier(n_trees=2, **stored.RASH)
+    stored.learn_rows(model, *stored.draw(n_rows))
+    first = stored.to_bytes(model)
+    for n in itertools.count(1):
+        model = stored.from_bytes(first)
+        with AtLine(n, LEARN, FOREST_FILES) as lines:
+            bring(model)
+        if lines.count < n:
+            break
+        LOOKS[n % len(LOOKS)](model)
+        check_whole(model, explains=False)
+    assert n > 50
 
 
 # ---------------------------------------------------------------------- real signals

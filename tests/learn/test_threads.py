@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from driftree import DynamicModelForestClassifier, DynamicModelTreeClassifier, FIMTDDClassifier
+import stored
+from driftree import (
+    DynamicModelForestClassifier,
+    DynamicModelTreeClassifier,
+    FIMTDDClassifier,
+    export_text,
+)
 from driftree.learn import constants
 from driftree.learn.tree import Tree
 from driftree.streams import agrawal
@@ -72,6 +78,33 @@ def test_some_threads_may_predict_while_another_learns(learner):
     command = [sys.executable, "-c", PREDICT_WHILE_LEARNING, learner]
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_the_text_of_a_tree_that_learns_is_that_of_a_whole_state():
+    """The tree grows and is pruned, and numbers and levels come, while others write it down."""
+    model, done = DynamicModelTreeClassifier(**stored.RASH), threading.Event()
+    stored.learn_rows(model, *stored.draw(100))
+
+    def write():
+        while not done.is_set():
+            export_text(model)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            writers = [pool.submit(write) for _ in range(2)]
+            try:
+                for i in range(1500):
+                    stored.learn_rows(model, *stored.draw(1, start=100 + i, n_labels=3))
+                    if i % 50 == 0:
+                        model.learn_one({f"new {i}": float(i), ("colour", 1): f"{i}"}, "no")
+            finally:
+                done.set()
+            for writer in writers:
+                writer.result()
+    finally:
+        sys.setswitchinterval(before)
 
 
 LOOK_WHILE_A_FOREST_LEARNS = """

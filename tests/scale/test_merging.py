@@ -80,6 +80,23 @@ def test_copies_are_not_changed():
     assert [files.to_bytes(model) for model in (base, *copies)] == before
 
 
+@pytest.mark.parametrize("n_columns", [(0, 1), (0, 4), (4, 0)])
+def test_copies_that_have_met_other_missing_values_are_refused(n_columns):
+    """Their models have an input for each feature that may be missing, in the order of arrival."""
+    base, copies, _, (X, y) = copies_of(2)
+    for model, column in zip(copies, n_columns, strict=True):
+        gaps = X[:5].copy()
+        gaps[:, column : column + 1] = np.nan  # the last is none of the four
+        model.partial_fit(gaps, y[:5])
+    for start in (base, None):
+        with pytest.raises(ValueError, match="differ in their inputs"):
+            merge(copies, start)
+    taught = copy.deepcopy(base)
+    with pytest.raises(ValueError, match="differ in their inputs"):
+        merge([taught.partial_fit(np.full((1, 4), np.nan), y[:1])], base)
+    assert merge([copy.deepcopy(taught).partial_fit(X, y)], taught).n_rows_seen_ > len(X)
+
+
 def test_what_has_no_sum_is_refused():
     base, copies, *_ = copies_of(2)
     X, y = rows_of(3000)

@@ -125,6 +125,17 @@ def test_rows_of_words_may_be_empty_and_have_very_many_names(tmp_path):
     os.close(again.lock)
 
 
+def test_the_first_batch_may_show_that_rows_are_sparse(tmp_path):
+    recovered = start(tmp_path / "model.dmt", new=True)
+    rows = [{f"w{i}": 1, f"w{i + 1}": 1} for i in range(30)]  # more names than dense rows may have
+    answer = ask(
+        make_app(recovered.writer), "POST", "/learn", {"rows": rows, "labels": [0, 1] * 15}
+    )
+    assert (answer.status, answer.json.get("rows")) == (200, 30)
+    recovered.writer.close()
+    os.close(recovered.lock)
+
+
 def test_sparse_names_that_json_has_not_are_refused(tmp_path):
     model = DynamicModelTreeClassifier(absent="zero")
     model.learn_many([{7: 1}, {8: 1}], [0, 1])
@@ -234,6 +245,14 @@ def test_drifts_are_listed_counted_and_told(kind):
     assert 0 < figures["driftree_recent_loss"] < 1
     shares = [figures[f'driftree_label_share{{label="{label}"}}'] for label in (True, False)]
     assert sum(shares) == pytest.approx(1)
+
+
+def test_shares_of_labels_with_the_same_text_are_told_apart():
+    model = DynamicModelTreeClassifier()
+    model.learn_many({"a": np.arange(10.0)}, np.array([1, "1", 1, 1, 1] * 2, dtype=object))
+    figures = read_metrics(make_app(keep(model)))
+    shares = [figures[f'driftree_label_share{{label="{label}"}}'] for label in ("1", "'1'")]
+    assert shares == pytest.approx([0.8, 0.2])
 
 
 def test_what_grafana_and_prometheus_ask_for_is_told(served):

@@ -8,11 +8,12 @@ class Interrupt(BaseException):
 
 
 class AtLine:
-    """Raises at the n-th line of a folder of the library that runs inside the block."""
+    """Raises at the n-th line of a folder, or of some files in it, that runs inside the block."""
 
-    def __init__(self, n, folder):
+    def __init__(self, n, folder, files=("",)):
         self.n = n
         self.folder = folder
+        self.files = files
         self.count = 0
 
     def __enter__(self):
@@ -24,7 +25,8 @@ class AtLine:
         return kind is Interrupt
 
     def _call(self, frame, event, arg):
-        return self._line if frame.f_code.co_filename.startswith(self.folder) else None
+        name = frame.f_code.co_filename
+        return self._line if name.startswith(self.folder) and name.endswith(self.files) else None
 
     def _line(self, frame, event, arg):
         if event == "line":

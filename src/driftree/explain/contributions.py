@@ -350,7 +350,7 @@ def column_importances(model: Readable) -> NDArray[np.float64]:
         )
     else:
         told = feature_importance(model)
-        strength = _strength(*(np.array(part) for part in zip(*told.values(), strict=True)))
+        strength = _strength(*np.array([*told.values()]).reshape(-1, 2).T)
         found = dict(zip(told, strength.tolist(), strict=True))
     ends = [f": {part}" for part in (DAYS, HOUR, WEEKDAY)]
     own = [found.get(name, sum(found.get(f"{name}{end}", 0.0) for end in ends)) for name in names]

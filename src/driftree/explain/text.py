@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from driftree.explain.describe import class_shares, inside, leaf_model, row_shares
 from driftree.explain.sparse import say_forgotten
 from driftree.learn.events import ALL_DIGITS, DIGITS, format_number, format_numbers
+from driftree.learn.state import undisturbed
 from driftree.learn.validation import distinct_texts, nearest_name, plain, printable
 
 if TYPE_CHECKING:
@@ -88,6 +89,13 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
          y = 5 + 3 * x
     """
     check_limits(max_weights, digits)
+    inside(model)  # raises if it is no such model
+    return "\n".join(_lines(model, max_weights, digits, width))
+
+
+@undisturbed
+def _lines(model: Readable, max_weights: int, digits: int, width: int) -> list[str]:
+    """Return the lines of the text."""
     tree, encoder = inside(model)
     engine = tree.engine
     shares, centres, names = (
@@ -120,7 +128,7 @@ def export_text(model: Readable, *, max_weights: int = 3, digits: int = 3, width
     lines += [one_line(line, width) for line in _say_codes(tree, encoder)]
     if forgotten := say_forgotten(encoder):
         lines.append(forgotten)
-    return "\n".join(lines)
+    return lines
 
 
 def leaf_formulas(model: Readable, max_weights: int, digits: int = 3) -> dict[int, str]:

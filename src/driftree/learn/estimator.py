@@ -359,7 +359,7 @@ class StreamEstimator(LearntState):
         """Learn what has been read and checked."""
         if intake is None:
             return
-        with self._whole(intake.tree, len(intake.X), intake.news):
+        with self._whole(intake.tree, len(intake.X), intake.news), ended(intake.tree):
             self._take_steps(intake.tree, intake.X, intake.answers.codes, intake.w, intake)
 
     def _whole(
@@ -455,7 +455,7 @@ class StreamEstimator(LearntState):
         codes = tree.target.known_codes(y, len(matrix))
         if codes is None:
             return False
-        with self._whole(tree, len(matrix), News()):
+        with self._whole(tree, len(matrix), News()), ended(tree):
             self._take_steps(tree, matrix, codes, np.ones(len(matrix)))
         return True
 
@@ -522,6 +522,17 @@ def _learn_weighed(tree: LearningTree, x: Mapping[Hashable, Any], y: Hashable) -
             with turn:
                 tree.decide()
     return True
+
+
+@contextlib.contextmanager
+def ended(tree: LearningTree) -> Iterator[None]:
+    """End a call that is interrupted with the steps that it has taken."""
+    try:
+        yield
+    except BaseException:
+        with tree.engine.writing():
+            tree.end_call()
+        raise
 
 
 def commit(tree: LearningTree, intake: Intake) -> None:

@@ -50,8 +50,9 @@ class ForestFace:
 
     def commit(self, known: object, **growth: Any) -> None:
         """Let all members grow; the others follow the first."""
-        self._face.commit(known, **growth)
-        self.engine.follow()
+        with self.engine.changing():
+            self._face.commit(known, **growth)
+            self.engine.follow()
 
     def learn(self, x: Any, y: Any, weight: float = 1.0) -> Any:
         """Learn one dict in a step; returns what a tree's row face does.
@@ -61,14 +62,17 @@ class ForestFace:
         """
         if self._may_fail:
             return NotImplemented
+        self.engine.mend()
         return self.engine.kernel.learn_row(self._face, x, y, weight)
 
     def predict(self, x: Any) -> Any:
         """Return the most probable label or the number; NotImplemented if Python must read x."""
+        self.engine.mend()
         return self.engine.kernel.predict_row(self._face, x)
 
     def probabilities(self, x: Any) -> dict[Any, float] | None:
         """Return the probability of each label; None if Python must read x."""
+        self.engine.mend()
         return self.engine.kernel.probabilities_row(self._face, x)
 
 
@@ -182,14 +186,14 @@ class Forest:
     def finish(self) -> None:
         """Complete what is new or was interrupted, in all trees."""
         with self.core.writing():
-            self.core.follow()
+            self.core.mend()
             for tree in self.trees:
                 tree.finish()
 
     @property
     def is_finished(self) -> bool:
         """Whether there is nothing to finish."""
-        return all(tree.is_finished for tree in self.trees)
+        return self.core.is_whole and all(tree.is_finished for tree in self.trees)
 
     def check(self, histories: Iterable[Any]) -> None:
         """Raise unless each tree conforms to its parameters, and each history to its tree."""

@@ -5,6 +5,7 @@ The kernels' `Forest` takes the steps and adds up the members' predictions. Deci
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from driftree.learn.events import MemberReplaced
 from driftree.learn.members import Member, light_constants, scale_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -65,6 +66,9 @@ class ForestEngine:
 
     Attributes
     ----------
+    is_whole : bool
+        Whether the kernels have the members as they are; not while these change, nor after an
+        exception (Ctrl-C) in the middle of that: then `mend` comes before the next row.
     told : list of StepSaid or None
         If it is a list, predictions are appended to it, as the stack is elsewhere.
     most_rows : int or None
@@ -83,6 +87,7 @@ class ForestEngine:
             clear=FOREST.clear,
             most_deviations=FOREST.most_deviations,
         )
+        self.is_whole = True
         self.members = [self._make(i) for i in range(parameters.n_trees)]
         for place in range(parameters.n_trees):
             self.seat(place)
@@ -103,6 +108,7 @@ class ForestEngine:
 
     def reading(self) -> Turn:
         """Return the read lock."""
+        self.mend()
         return self.kernel.reading()
 
     def writing(self) -> Turn:
@@ -115,6 +121,23 @@ class ForestEngine:
         if place > 0 and self.parameters.absent != "zero":
             member.engine.drop_challenger()
         self.kernel.set_member(place, member.engine, *member.seen(self.leader))
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Change members in a block."""
+        self.is_whole = False
+        yield
+        self.is_whole = True
+
+    def mend(self) -> None:
+        """Complete a change of the members that was interrupted."""
+        if self.is_whole:
+            return
+        with self.writing(), self.changing():
+            for place, member in enumerate(self.members):
+                if place > 0:
+                    member.follow(self.leader)
+                self.seat(place)
 
     def follow(self) -> None:
         """Copy features, levels and labels of the first member to the others."""
@@ -165,6 +188,7 @@ class ForestEngine:
         self, X: NDArray[np.float64], sparse: SparseRows | None
     ) -> tuple[NDArray[np.float64], list[SparseRows] | None]:
         """Return rows as input for the kernels: each member has its own sparse features."""
+        self.mend()
         matrix = np.require(X, np.float64, ["C", "A"])
         if sparse is None:
             return matrix, None
@@ -257,9 +281,10 @@ class ForestEngine:
         n_rows = self.leader.engine.n_rows
         self.scale = scale_of(self.leader.engine)
         if self.leader.tree.encoder.sparse is None:
-            for place, member in enumerate(self.members[1:], 1):
-                member.add_pairs(self.leader)
-                self.seat(place)
+            with self.changing():
+                for place, member in enumerate(self.members[1:], 1):
+                    member.add_pairs(self.leader)
+                    self.seat(place)
         self.next_scale = 2 * max(n_rows, FOREST.scale_rows)
 
     # ------------------------------------------------------------------ looking at the members
@@ -327,8 +352,9 @@ class ForestEngine:
             fresh.add_pairs(self.leader)
             self.extend_scale()
         fresh.tree.finish()
-        self.members[place] = fresh
-        self.seat(place)
+        with self.changing():
+            self.members[place] = fresh
+            self.seat(place)
 
     def extend_scale(self) -> None:
         """Set the scale of new features; existing ones keep theirs."""

@@ -7,6 +7,7 @@ z_q + c), where z is the standardised number. The trees differ in their pairs.
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -64,10 +65,12 @@ class Pairs:
         """By feature of the forest: which feature of the tree it is."""
         return np.flatnonzero(self.sources >= 0)
 
-    def share(self, n_features: int) -> None:
-        """Set the number of shared features."""
+    def sharing(self, n_features: int) -> Pairs:
+        """Return these hinges, and so many shared features."""
+        grown = copy(self)
         fresh = np.arange(self.n_shared, n_features, dtype=np.int32)
-        self.sources = np.append(self.sources, fresh)
+        grown.sources = np.append(self.sources, fresh)
+        return grown
 
     def draw(self, numbers: Sequence[int], n_pairs: int, seed: int) -> NDArray[np.int32]:
         """Draw random pairs of numeric features for new hinges."""
@@ -75,13 +78,15 @@ class Pairs:
         ends = [draw.choice(numbers, 2, replace=False) for _ in range(n_pairs)]
         return np.array(ends, dtype=np.int32).reshape(-1, 2)
 
-    def add(self, ends: NDArray[np.int32], seed: int) -> None:
-        """Add hinges."""
+    def joined_by(self, ends: NDArray[np.int32], seed: int) -> Pairs:
+        """Return these hinges, and further ones."""
+        grown = copy(self)
         slopes = np.random.default_rng([seed, len(self), 1]).normal(size=(len(ends), 3))
         fresh = -1 - np.arange(len(self), len(self) + len(ends), dtype=np.int32)
-        self.ends = np.concatenate([self.ends, ends])
-        self.slopes = np.concatenate([self.slopes, slopes])
-        self.sources = np.append(self.sources, fresh)
+        grown.ends = np.concatenate([self.ends, ends])
+        grown.slopes = np.concatenate([self.slopes, slopes])
+        grown.sources = np.append(self.sources, fresh)
+        return grown
 
     # ------------------------------------------------------------------ keeping
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -173,8 +178,9 @@ class Member:
 
     def __init__(self, tree: Tree, since: int = 0) -> None:
         self.tree = tree
-        self.pairs = Pairs()
-        self.pairs.share(tree.engine.n_features)  # of a number that is followed, some are known
+        # of a number that is followed, some are known
+        self.pairs = Pairs().sharing(tree.engine.n_features)
+        self._grown: Pairs | None = None
         self.since = since
         self._ids = np.empty(0, dtype=np.int32)  # of sparse features, by the first member's
         self._n_given_up = (0, 0)
@@ -242,14 +248,32 @@ class Member:
             self._ids, self._n_given_up = np.empty(0, dtype=np.int32), stamp
 
     # ------------------------------------------------------------------ growing
+    # As with changes of a tree, an exception (Ctrl-C) may come between any two lines: the pairs of
+    # the grown tree are noted first, the tree grows in one call that succeeds or does nothing, and
+    # `settle` does the rest.
+    def _grow(self, words: Vocabulary, pairs: Pairs, growth: dict[str, list[Any]]) -> None:
+        """Add words and features to the tree, and its pairs with them."""
+        self._grown = pairs
+        self.tree.encoder.row_face.commit(words, **growth, n_classes=len(words.labels))
+        self.settle()
+
+    def settle(self) -> None:
+        """Take the pairs of a tree that has grown."""
+        grown = self._grown
+        if grown is not None and len(grown.sources) == self.engine.n_features:
+            self.pairs = grown
+        self._grown = None
+
     def follow(self, leader: Member) -> bool:
         """Copy new features, levels and labels of the first member."""
-        encoder, face = leader.tree.encoder, self.tree.encoder.row_face
-        known, own = encoder.known, face.known
+        self.settle()
+        encoder = leader.tree.encoder
+        known, own = encoder.known, self.tree.encoder.row_face.known
         words = own.with_labels(known.label_list[len(own.labels) :])
         growth: dict[str, list[Any]] = {key: [] for key in GROWTH}
-        n_features = len(known.names)
+        n_features, pairs = len(known.names), self.pairs
         if encoder.sparse is None and n_features:  # of sparse ones each tree has its own
+            pairs = self.pairs.sharing(n_features)
             n_fresh = n_features - self.pairs.n_shared
             places = np.append(self.pairs.places, self.engine.n_features + np.arange(n_fresh))
             growth = self._growth(leader, places, n_features - n_fresh)
@@ -257,9 +281,7 @@ class Member:
                 words = self._words_with(words, known, places)
         if words is own and not any(growth.values()):
             return False
-        face.commit(words, **growth, n_classes=len(words.labels))
-        if encoder.sparse is None:
-            self.pairs.share(n_features)
+        self._grow(words, pairs, growth)
         return True
 
     def _growth(
@@ -301,27 +323,25 @@ class Member:
 
     def add_pairs(self, leader: Member) -> None:
         """Add hinges for the numeric features."""
+        self.settle()
         first = len(level_names(leader.engine))
         numbers = np.flatnonzero((leader.engine.value_column >= 0) & varies(leader.engine))
         numbers = numbers[numbers >= first]
         n_pairs = self.count_pairs(len(numbers)) - len(self.pairs)
         if len(numbers) < 2 or n_pairs <= 0:
             return
-        face, shown = self.tree.encoder.row_face, leader.tree.encoder.display_names
+        shown = leader.tree.encoder.display_names
         by_name = sorted(numbers.tolist(), key=shown.__getitem__)  # in any order of arrival
         ends = self.pairs.draw(by_name, n_pairs, self.seed)
-        words: Vocabulary = face.known
+        words: Vocabulary = self.tree.encoder.row_face.known
         names = list(words.feature_names)
         for i, (p, q) in enumerate(ends.tolist(), len(self.pairs) + 1):
             names.append(_unused(f"{shown[p]} & {shown[q]} #{i}", names))
         levels = [*words.levels, *[None] * len(ends)]
         words = Vocabulary.of({name: i for i, name in enumerate(names)}, levels, words.labels)
-        n_classes = len(words.labels)
-        features = [(False, True)] * len(ends)
-        face.commit(
-            words, features=features, categorical=[], levels=[], missing=[], n_classes=n_classes
-        )
-        self.pairs.add(ends, self.seed)
+        growth: dict[str, list[Any]] = {key: [] for key in GROWTH}
+        growth["features"] = [(False, True)] * len(ends)
+        self._grow(words, self.pairs.joined_by(ends, self.seed), growth)
         self.tree.finish()
 
 

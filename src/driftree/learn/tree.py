@@ -175,6 +175,10 @@ class Tree(TreeNodes):
             self._sample()
         if engine.has_alarm:
             self._tell_drift()
+        self._look_at_sparse()
+
+    def _look_at_sparse(self) -> None:
+        """Choose the prominent features, if that is due."""
         sparse = self.encoder.sparse if hasattr(self, "encoder") else None
         if sparse is not None and sparse.is_due:
             sparse.look(self.encoder.known)
@@ -428,6 +432,7 @@ class Tree(TreeNodes):
     def knowledge(self) -> dict[str, Any]:
         """Return a copy of everything learnt."""
         self.finish()
+        self._look_at_sparse()  # if that was interrupted: a copy would wait for the next time
         return {"arrays": self.engine.arrays(), "history": copy.copy(self.history)}
 
     def restore(self, knowledge: dict[str, Any]) -> None:
@@ -468,7 +473,8 @@ class Tree(TreeNodes):
 
     def _sample(self) -> None:
         assert self.history is not None
-        self._sampler.take(self.history)
+        if self.engine.n_rows >= self.history.next_row:  # not taken before an interrupt
+            self._sampler.take(self.history)
         self.engine.wake_at = self.history.next_row
 
     def _tell_drift(self) -> None:

@@ -57,6 +57,7 @@ Model = TypeVar("Model", DynamicModelTreeClassifier, DynamicModelForest)
 FLOORS = ("floor_0", "floor_1")
 STATE = ("preference", "sureness", "sureness_rows", "wrong", "floor_rows", *FLOORS)
 SCALES = ("scale_shift", "scale_factor")
+INPUTS = ("value_column", "missing_column", "level_column")
 STRUCTURE = ("left", "right", "feature", "threshold", "equality", "missing_left")
 
 SLICES = 2
@@ -165,6 +166,11 @@ def _check_alike(packed: Sequence[tuple[Mapping[str, Any], Arrays]]) -> None:
             raise ValueError(f"the models differ in their {name}, which must be the same, {hint}")
     first = arrays[0]
     for other in arrays[1:]:
+        if not all(np.array_equal(first[name], other[name]) for name in INPUTS):
+            raise ValueError(
+                "the models differ in their inputs, as other features were missing in their rows, "
+                "or first in another order: let the base learn a row in which these are missing"
+            )
         for name in STRUCTURE:
             if not np.array_equal(first[f"node.{name}"], other[f"node.{name}"]):
                 raise ValueError(

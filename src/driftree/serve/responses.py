@@ -17,6 +17,7 @@ from driftree.explain.sparse import unknown_names
 from driftree.explain.text import export_text
 from driftree.explain.tree_data import finite
 from driftree.forests import DynamicModelForest
+from driftree.learn.validation import distinct_texts
 from driftree.serve.requests import Cell, Label, Refusal
 from driftree.serve.writer import feature_names, labels_of, predicts_numbers, sparse_names
 
@@ -397,7 +398,8 @@ def watch_figures(model: Any) -> dict[str, float | dict[str, float]]:
     rows = None if tree is None else tree.label_rows
     if rows is not None:
         shares = (rows / max(float(rows.sum()), 1e-300)).tolist()
-        names = map(str, labels_of(model))
+        labels = labels_of(model)
+        names = distinct_texts(map(str, labels), map(repr, labels))
         figures["driftree_label_share"] = dict(zip(names, shares, strict=True))
     return figures
 

@@ -293,7 +293,10 @@ class Writer:
     def _check_size(self, batch: LearnBatch) -> None:
         """Raise if the model would have more features or labels than allowed."""
         names: set[Any] = set()
-        if not is_sparse(self.model):  # its names are limited by its own `max_features`
+        takes_sparse = is_sparse(self.model)
+        if self.model._tree is None:  # a new one decides by its first rows
+            takes_sparse |= self.model._look_sparse(batch.rows, None)
+        if not takes_sparse:  # else its names are limited by its own `max_features`
             names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
         labels = set(labels_of(self.model))
         if not predicts_numbers(self.model):
