@@ -281,6 +281,17 @@ def test_fixed_words_and_levels_stay(model):
     assert "'nonsense'" in str(model.counterfactual(row | {"nonsense": 1}))
 
 
+def test_forgotten_words_of_a_row_may_be_fixed():
+    small = learn(600, max_features=100)
+    row = next(one for one in rows_of(40) if "w39" in one)
+    assert "w39" in small.explain_one(row).unknown
+    fixed = small.counterfactual(row, fixed=["w39"])
+    assert fixed == small.counterfactual(row)
+    assert fixed.x["w39"] == 1
+    with pytest.raises(ValueError, match="fixed names 'w39'"):
+        small.counterfactual({"w1": 1}, fixed=["w39"])
+
+
 # ---------------------------------------------------------------------- very many words
 def test_the_report_stays_small(model, wide, tmp_path):
     small, large = (report(one, path=tmp_path / "report.html").read_text() for one in (model, wide))

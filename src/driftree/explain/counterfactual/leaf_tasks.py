@@ -496,9 +496,11 @@ class SparseSpace:
             self.levels.append({level: code for code, level in enumerate(levels)})
 
     def is_elsewhere(self, name: Any) -> bool:
-        """Return whether a name is known, but can neither be removed nor added: it stays 0."""
+        """Return whether a name can neither be removed nor added: only the model or row has it."""
         if name in self.names:
             return False
+        if name in self.x:
+            return True
         return self.encoder.row_face.sparse_ids([name], learning=False, centred=False) != [-1]
 
     # ------------------------------------------------------------------ what may be
