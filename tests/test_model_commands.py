@@ -226,6 +226,7 @@ def test_what_would_have_to_change_is_said(folder):
         (["explain", "{model}", "age=3", "age=4"], "'age' is given twice, as '3' and '4'"),
         (["explain", "{model}", "age"], "a row is name=value for each feature, or one JSON object"),
         (["explain", "{model}", '{"age": '], "the row is not JSON"),
+        (["explain", "{model}", "age=3", "--fixed", "age"], "--fixed is for another prediction"),
         (["predict", "{model}", "{rents}"], "has none of the columns that the model knows"),
         (["predict", "{loans}", "{loans}"], "not a model file"),
         (["predict", "{model}", "nowhere.csv"], "there is no file 'nowhere.csv': give a CSV, JSON"),

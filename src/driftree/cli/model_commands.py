@@ -178,7 +178,13 @@ def explain(
 ) -> None:
     """Show what a model predicts for one row, and why; features not given are missing."""
     console, _ = consoles()
+    asks = counterfactual or any(one is not None for one in (target, below, above))
     with one_line():
+        if fixed and not asks:
+            raise ValueError(
+                "--fixed is for another prediction: add --counterfactual, --target, --below or "
+                "--above"
+            )
         known = _open_model(model, text)
         own = known.model
         if not hasattr(own, "explain_one"):
@@ -187,7 +193,7 @@ def explain(
             )
         x = known.row(_read_row(row))
         console.print(str(own.explain_one(x)), soft_wrap=True)
-        if counterfactual or any(one is not None for one in (target, below, above)):
+        if asks:
             wish = {"target": _label_of(own, target), "below": below, "above": above}
             for way in _ways(own, x, fixed=columns_in(fixed), **wish):
                 console.print(f"\n{way}", soft_wrap=True)
