@@ -222,6 +222,17 @@ def test_the_first_value_decides_and_none_says_nothing():
     assert pickle.dumps(model) == before
 
 
+def test_text_among_numbers_gets_advice_that_helps():
+    rows, labels = [{"a": 1.5}, {"a": "red"}], [0, 1]
+    DynamicModelTreeClassifier(categorical=["a"]).learn_many(rows, labels)
+    with pytest.raises(ValueError, match="or name the column in `categorical` from the start"):
+        DynamicModelTreeClassifier().learn_many(rows, labels)
+    with pytest.raises(ValueError, match="or make all its values text from the start"):
+        DynamicModelTreeClassifier.paper(categorical=["a"]).learn_many(rows, labels)
+    as_text = [{name: str(value) for name, value in row.items()} for row in rows]
+    DynamicModelTreeClassifier.paper(categorical=["a"]).learn_many(as_text, labels)
+
+
 @both_settings
 @pytest.mark.parametrize("missing", [NAN, np.float32("nan"), None, pd.NA, pd.NaT, np.ma.masked])
 def test_missing_values_of_every_kind_are_the_same(make, missing):

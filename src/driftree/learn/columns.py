@@ -232,7 +232,7 @@ class ColumnReader:
             fresh.append(
                 self._codes(news, len(names) + len(fresh), {}, column)
                 if has_levels
-                else to_numbers(column.name, column.values, self.rows)
+                else self._numbers(column)
             )
         if fresh:
             check_keys([*names, *(name for name, *_ in news.features)], "names")
@@ -246,8 +246,11 @@ class ColumnReader:
             codes = {}
             news.categorical.append(j)
         if codes is None:
-            return to_numbers(column.name, column.values, self.rows)
+            return self._numbers(column)
         return self._codes(news, j, codes, column)
+
+    def _numbers(self, column: Column) -> NDArray[np.float64]:
+        return to_numbers(column.name, column.values, self.rows, indicators=self.indicators)
 
     def _is_first_text(self, j: int, column: Column) -> bool:
         """Return whether a numeric feature that was always missing turns out to be categorical."""
@@ -312,15 +315,28 @@ def is_text(cells: NDArray[np.float64] | list[Any]) -> bool | None:
 
 
 def to_numbers(
-    name: Hashable, cells: NDArray[np.float64] | list[Any], rows: Rows
+    name: Hashable,
+    cells: NDArray[np.float64] | list[Any],
+    rows: Rows,
+    *,
+    indicators: bool = True,
 ) -> NDArray[np.float64]:
-    """Return a numeric column as float64, NaN where missing."""
-    numbers = _to_floats(name, cells, rows) if isinstance(cells, list) else cells
+    """Return a numeric column as float64, NaN where missing.
+
+    Without `indicators`, numbers stay numbers even in a column that is named in `categorical`.
+    """
+    if isinstance(cells, list):
+        way = "name the column in `categorical`" if indicators else "make all its values text"
+        numbers = _to_floats(name, cells, rows, f"{way} from the start")
+    else:
+        numbers = cells
     check_finite(name, numbers, rows)
     return numbers
 
 
-def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float64]:
+def _to_floats(
+    name: Hashable, cells: list[Any], rows: Rows, way_for_text: str
+) -> NDArray[np.float64]:
     if set(map(type, cells)) <= NUMBER_TYPES:
         with contextlib.suppress(OverflowError):  # an integer beyond float64
             return np.array(cells, dtype=np.float64)
@@ -329,8 +345,7 @@ def _to_floats(name: Hashable, cells: list[Any], rows: Rows) -> NDArray[np.float
         if isinstance(cell, (str, bytes)):
             raise ValueError(
                 f"column {name!r} is numeric, but row {row_of(i, rows)} holds {shown(cell)}: "
-                "convert it to a number, use None if it is missing, or name the column in "
-                "`categorical` from the start"
+                f"convert it to a number, use None if it is missing, or {way_for_text}"
             )
         try:
             numbers[i] = _to_float(cell)
