@@ -383,6 +383,19 @@ def test_numbers_of_a_parquet_file_are_labels_where_that_is_asked(tmp_path):
     assert y[:2].tolist() == ["0.5", "1.5"]
 
 
+@pytest.mark.filterwarnings("ignore::driftree.streams.BadRowsWarning")
+@pytest.mark.parametrize("form", ["parquet", "feather"])
+@pytest.mark.parametrize("more", [{}, {"categorical": ["late"]}])
+def test_integers_of_a_parquet_file_with_missing_ones_stay_integers(more, form, tmp_path):
+    late = pd.array([None, 2**53 + 1, 0] * 100, dtype="Int64")
+    write_table(pd.DataFrame({"income": INCOMES, "late": late}), tmp_path / "a", form)
+    stream = open_stream(tmp_path / "a", target="late", on_bad_row="skip", **more)
+    assert "0 50 %" in str(stream.findings)
+    y = np.concatenate([y for _, y in stream])
+    assert y.dtype == np.int64
+    assert y[:2].tolist() == [2**53 + 1, 0]
+
+
 @pytest.mark.filterwarnings("ignore::driftree.streams.InputWarning")
 @pytest.mark.parametrize(("unit", "numeric"), [("", ["size"]), ("$", [])])
 def test_numbers_that_a_parquet_file_has_as_text_are_numbers(unit, numeric, tmp_path):

@@ -402,9 +402,8 @@ class ArrowFile(Source):
         found = [one for one in find_columns(X, self._columns) if hints.wants(str(one.name))]
         told, self._has_labels = None, False
         if self.target is not None:
-            told = look_at_target(
-                self.target, target, to_label_array(frame.get_column(self.target).to_native())
-            )
+            given = frame.get_column(self.target).drop_nulls().to_native()
+            told = look_at_target(self.target, target, to_label_array(given))
             self._has_labels = hints.kind_of(str(self.target)) is not None
             if self._has_labels:
                 told = told._replace(is_continuous=False, is_unlikely=False)
@@ -448,7 +447,7 @@ class ArrowFile(Source):
                     self.bad_rows.add([faults[row] for row in sorted(faults) if row < end])
                 else:
                     good = good[: min(faults)]
-                frame, y = frame[good], y[good]
+                frame, y = self._parts(table.take(good))  # integers are floats beside nulls
             n_unwanted = min(max(0, skip_rows - n_kept), len(y))
             n_kept += len(y)
             if n_unwanted < len(y):
