@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 import warnings
 import zipfile
+import zlib
 
 import numpy as np
 import pandas as pd
@@ -307,6 +308,26 @@ def test_other_formats_are_told_by_their_first_bytes(content, tmp_path):
     np.testing.assert_allclose(X["income"], INCOMES)
     assert y.tolist() == LABELS.tolist()
     assert kinds(found) == {"income": "number", "owner": "category"}
+
+
+@pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
+@pytest.mark.parametrize("form", ["zip", "gzip"])
+def test_rows_of_a_damaged_archive_are_not_blamed(form, on_bad_row, tmp_path):
+    """Damage that unpacks to other bytes is known by the checksum at the end."""
+    text = csv_of(pd.concat([table()] * 40)).encode()
+    cut = text.replace(b"yes,", b"yes ", 1)
+    if form == "gzip":
+        content = gzip.compress(cut, mtime=0)[:-8] + gzip.compress(text, mtime=0)[-8:]
+    else:
+        content = zipped(a=cut).replace(zip_checksum(cut), zip_checksum(text))
+    path = tmp_path / "loans"
+    path.write_bytes(content)
+    with pytest.raises(OSError, match=r"loans is truncated or damaged .*get the compressed file"):
+        list(open_stream(path, on_bad_row=on_bad_row))
+
+
+def zip_checksum(content):
+    return zlib.crc32(content).to_bytes(4, "little")
 
 
 def test_a_damaged_parquet_file_is_named(tmp_path):

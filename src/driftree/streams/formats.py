@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 N_HEAD = 64  # bytes that identify a format
 MAX_LINE = 2**22  # characters: hundreds of thousands of cells, in little memory
 MAX_PART = 2**24  # characters of a block of rows
+MAX_CHECK = 2**27  # bytes that are unpacked after an error to reach a checksum: up to a second
 GZIP = b"\x1f\x8b"
 ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the second of an archive without files
 DAMAGE = (EOFError, UnicodeDecodeError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile)
@@ -125,8 +126,12 @@ def open_packed(file: Any, stack: ExitStack, name: str) -> Any:
 
 def damaged(name: str, line: int, error: Exception) -> OSError:
     """Return the error of a compressed file that cannot be unpacked after a line."""
+    return _damage(name, f" after line {line}", error)
+
+
+def _damage(name: str, where: str, error: Exception) -> OSError:
     return OSError(
-        f"{name} is truncated or damaged after line {line} ({error}): get the compressed file again"
+        f"{name} is truncated or damaged{where} ({error}): get the compressed file again"
     )
 
 
@@ -178,11 +183,27 @@ def open_lines(file: Path | IO[Any], room: Room, name: str) -> Iterator[Iterator
         if not hasattr(data, "peek"):
             data = io.BufferedReader(data)
             stack.callback(data.detach)
-        data = WatchedBytes(open_packed(data, stack, name), room)
+        inner = open_packed(data, stack, name)
+        watched: Any = WatchedBytes(inner, room)
         # Bytes that are not UTF-8 become lone surrogates, so that errors can name the cell.
-        text = io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        text = io.TextIOWrapper(watched, encoding="utf-8-sig", errors="surrogateescape", newline="")
         stack.callback(text.detach)
-        yield text
+        try:
+            yield text
+        except ValueError:
+            if inner is not data and isinstance(file, Path):
+                _check_rest(inner, name)
+            raise
+
+
+def _check_rest(packed: Any, name: str) -> None:
+    """Raise if a compressed file with a malformed row is damaged, as its checksum may tell."""
+    n_left = MAX_CHECK
+    try:
+        while n_left > 0 and (found := packed.read(2**16)):
+            n_left -= len(found)
+    except DAMAGE as error:
+        raise _damage(name, "", error) from error
 
 
 def _let_bytes_pass(file: Any) -> None:
