@@ -257,6 +257,7 @@ def test_members_of_an_interrupted_forest_know_the_same(n_rows, bring):
             bring(model)
         if lines.count < n:
             break
+        assert len({tree.engine.n_rows for tree in model._tree.trees}) == 1
         LOOKS[n % len(LOOKS)](model)
         check_whole(model, explains=False)
     assert n > 50

@@ -418,10 +418,14 @@ def test_integers_of_a_parquet_file_with_missing_ones_stay_integers(more, form, 
 
 
 @pytest.mark.filterwarnings("ignore::driftree.streams.InputWarning")
-@pytest.mark.parametrize(("unit", "numeric"), [("", ["size"]), ("$", [])])
-def test_numbers_that_a_parquet_file_has_as_text_are_numbers(unit, numeric, tmp_path):
+@pytest.mark.parametrize(
+    ("unit", "numeric", "dtype"),
+    [("", ["size"], "object"), ("$", [], "object"), ("", ["size"], "category")],
+)
+def test_numbers_that_a_parquet_file_has_as_text_are_numbers(unit, numeric, dtype, tmp_path):
     """If written like $5, or if that is asked."""
-    table(size=[f"{unit}{i % 9}" for i in range(N_ROWS)]).to_parquet(tmp_path / "a.parquet")
+    sizes = pd.Series([f"{unit}{i % 9}" for i in range(N_ROWS)], dtype=dtype)
+    table(size=sizes).to_parquet(tmp_path / "a.parquet")
     X, _ = next(iter(open_stream(tmp_path / "a.parquet", numeric=numeric)))
     assert X["size"].to_pylist()[:3] == [0.0, 1.0, 2.0]
 

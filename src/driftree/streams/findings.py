@@ -333,7 +333,8 @@ def decide_series(name: Any, series: Any, hints: ColumnHints) -> CsvColumn:
             f"holds values of type {series.dtype}, which cannot be a feature: convert them to "
             "numbers or text, with a column for each part, or name the column in drop"
         )
-    if series.dtype != nw.String:
+    is_encoded = isinstance(series.dtype, (nw.Categorical, nw.Enum))  # text as codes
+    if series.dtype != nw.String and not (is_encoded and hint in ("number", "time")):
         return CsvColumn(name)
     column = decide_column(name, to_cells(series.to_list()), hint, is_plain=hints.is_plain)
     is_number = column.kind == "number" and not column.remark and hint != "number"
@@ -370,7 +371,7 @@ def convert(frame: Any, columns: Mapping[Hashable, CsvColumn]) -> Any:
 def _is_written(series: Any, column: CsvColumn) -> bool:
     """Return whether a column holds numbers or times as text."""
     is_number = column.kind == "number"
-    is_text = column.remark != "" or series.dtype == nw.String
+    is_text = column.remark != "" or not series.dtype.is_numeric()
     return column.form is not None or (is_number and is_text)
 
 
