@@ -133,11 +133,14 @@ class ForestEngine:
         """Complete a change of the members that was interrupted."""
         if self.is_whole:
             return
-        with self.writing(), self.changing():
-            for place, member in enumerate(self.members):
-                if place > 0:
-                    member.follow(self.leader)
-                self.seat(place)
+        with self.writing():
+            if self.is_whole:  # whoever had the lock was in the middle of it, and not interrupted
+                return
+            with self.changing():
+                for place, member in enumerate(self.members):
+                    if place > 0:
+                        member.follow(self.leader)
+                    self.seat(place)
 
     def follow(self) -> None:
         """Copy features, levels and labels of the first member to the others."""
