@@ -125,12 +125,8 @@ def test_rows_of_words_may_be_empty_and_have_very_many_names(tmp_path):
     os.close(again.lock)
 
 
-@pytest.mark.parametrize("n_before", [0, 2])
-def test_the_first_batch_may_show_that_rows_are_sparse(n_before, tmp_path):
-    """Also after a few rows that leave it open."""
+def test_the_first_batch_may_show_that_rows_are_sparse(tmp_path):
     recovered = start(tmp_path / "model.dmt", new=True)
-    if n_before:
-        recovered.writer.model.learn_many([{"w0": 1, "w1": 1}] * n_before, [0, 1])
     rows = [{f"w{i}": 1, f"w{i + 1}": 1} for i in range(30)]  # more names than dense rows may have
     answer = ask(
         make_app(recovered.writer), "POST", "/learn", {"rows": rows, "labels": [0, 1] * 15}

@@ -22,7 +22,7 @@ from driftree.serve import requests, responses
 from driftree.serve.landing import POLICY, address_of, landing_page, look_at, to_page
 from driftree.serve.middleware import CONTENT_TYPE, AccessMiddleware, Metrics
 from driftree.serve.requests import LearnBatch, Refusal, busy
-from driftree.serve.writer import feature_names, predicts_numbers, takes_sparse
+from driftree.serve.writer import feature_names, is_sparse, predicts_numbers
 from driftree.show.report import report_page
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ async def _read(request: Request, kind: Any) -> Any:
 def _check_rows(rows: list[dict[str, Any]], writer: Writer) -> list[dict[str, Any]]:
     """Check the limits; return the rows, with times as the parts that the model knows."""
     model = writer.model
-    are_sparse = takes_sparse(model, rows)
+    are_sparse = is_sparse(model) or model._look_sparse(rows, model._tree)
     requests.check_rows(rows, writer.limits, are_sparse=are_sparse)
     return requests.split_rows(rows, feature_names(model))
 

@@ -293,7 +293,10 @@ class Writer:
     def _check_size(self, batch: LearnBatch) -> None:
         """Raise if the model would have more features or labels than allowed."""
         names: set[Any] = set()
-        if not takes_sparse(self.model, batch.rows):  # else its own `max_features` limits them
+        takes_sparse = is_sparse(self.model)
+        if self.model._tree is None:  # a new one decides by its first rows
+            takes_sparse |= self.model._look_sparse(batch.rows, None)
+        if not takes_sparse:  # else its names are limited by its own `max_features`
             names = {name for row in batch.rows for name in row}.union(feature_names(self.model))
         labels = set(labels_of(self.model))
         if not predicts_numbers(self.model):
@@ -389,11 +392,6 @@ def is_sparse(model: Any) -> bool:
     if model._tree is None:
         return getattr(model, "absent", None) == "zero"
     return model._tree.encoder.sparse is not None
-
-
-def takes_sparse(model: Any, rows: Any) -> bool:
-    """Return the same for when it learns these rows, which a young model decides by."""
-    return is_sparse(model) or model._look_sparse(rows, model._tree)
 
 
 def feature_names(model: Any) -> list[Any]:
